@@ -1,0 +1,115 @@
+# llm_infer - text generation inside PostgreSQL.
+#
+# Two products: the extension llm_infer.so (src/pg, src/wire, core/status.c; PostgreSQL's flags) and
+# the engine llm_infer_engine (everything else; its own flags, no PostgreSQL). Both are built below
+# $(BUILD), so several builds can stand side by side: make BUILD=build-clang CC=clang.
+
+EXTENSION   = llm_infer
+LLM_INFER_VERSION = 0.1.0
+BUILD      ?= build
+PG_CONFIG  ?= pg_config
+PROTOC_C   ?= protoc-c
+
+DATA        = $(wildcard sql/$(EXTENSION)--*.sql)
+EXTRA_CLEAN = $(BUILD)
+
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+# PGXS sets CC and CFLAGS to what PostgreSQL was built with; the engine has its own.
+ENGINE_CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
+include $(PGXS)
+
+.DEFAULT_GOAL := all
+SILENT_WARNINGS =
+WARN      = -Wall -Wextra -Werror -Wno-unused-parameter -Wno-missing-field-initializers
+
+# ---- wire messages: generated, never committed ----
+
+GEN = $(BUILD)/gen
+$(GEN)/llm.pb-c.c $(GEN)/llm.pb-c.h &: src/wire/llm.proto
+	@mkdir -p $(GEN)
+	$(PROTOC_C) --proto_path=src/wire --c_out=$(GEN) llm.proto
+
+# ---- the engine ----
+
+# Folders from the roof to the ground: an archive may use those after it.
+ENGINE_DIRS  = server engine sched model kernels echo kv sample tokenizer template tensor wire core
+SANITIZE    ?=
+ENGINE_OPT  ?= -O2 -g
+ENGINE_CFLAGS = -std=c11 -D_GNU_SOURCE $(ENGINE_OPT) -ffp-contract=off -fvisibility=hidden \
+	-pthread -fno-omit-frame-pointer $(WARN) $(SANITIZE) -Isrc -isystem $(GEN) \
+	-DLLM_VERSION='"$(LLM_INFER_VERSION)"'
+ENGINE_LIBS  = -lprotobuf-c -ljansson -lpcre2-8 -lutf8proc -lxxhash -lm
+
+engine_objs  = $(patsubst src/%.c,$(BUILD)/engine/%.o,$(wildcard src/$(1)/*.c))
+ENGINE_ARCHIVES = $(foreach d,$(ENGINE_DIRS),$(if $(wildcard src/$(d)/*.c),$(BUILD)/engine/$(d).a))
+
+$(BUILD)/engine/%.o: src/%.c
+	@mkdir -p $(@D)
+	$(ENGINE_CC) $(ENGINE_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/engine/gen/llm.pb-c.o: $(GEN)/llm.pb-c.c
+	@mkdir -p $(@D)
+	$(ENGINE_CC) -O2 -g -fvisibility=hidden $(SANITIZE) -I$(GEN) -c -o $@ $<
+
+define ARCHIVE
+$(BUILD)/engine/$(1).a: $(call engine_objs,$(1))
+	@rm -f $$@
+	$(AR) rcs $$@ $$^
+endef
+$(foreach d,$(ENGINE_DIRS),$(eval $(call ARCHIVE,$(d))))
+$(call engine_objs,server) $(call engine_objs,wire): | $(GEN)/llm.pb-c.h
+
+$(BUILD)/llm_infer_engine: $(ENGINE_ARCHIVES) $(BUILD)/engine/gen/llm.pb-c.o
+	$(ENGINE_CC) $(ENGINE_OPT) $(SANITIZE) -pthread -o $@ -Wl,--start-group \
+		$(ENGINE_ARCHIVES) $(BUILD)/engine/gen/llm.pb-c.o -Wl,--end-group $(ENGINE_LIBS)
+
+# ---- the extension ----
+
+PG_SRCS   = $(wildcard src/pg/*.c src/pg/node/*.c src/wire/*.c) src/core/status.c
+PG_OBJS   = $(patsubst src/%.c,$(BUILD)/pg/%.o,$(PG_SRCS)) $(BUILD)/pg/gen/llm.pb-c.o
+PG_CC    ?= $(ENGINE_CC)
+PG_INCLUDE ?= $(shell $(PG_CONFIG) --includedir-server)
+PG_CFLAGS = -std=gnu11 -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -fno-strict-aliasing -fwrapv \
+	$(WARN) -Wdeclaration-after-statement -Wmissing-prototypes -Isrc -isystem $(GEN) \
+	-isystem $(PG_INCLUDE) -DLLM_VERSION='"$(LLM_INFER_VERSION)"'
+
+$(BUILD)/pg/%.o: src/%.c | $(GEN)/llm.pb-c.h
+	@mkdir -p $(@D)
+	$(PG_CC) $(PG_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/pg/gen/llm.pb-c.o: $(GEN)/llm.pb-c.c
+	@mkdir -p $(@D)
+	$(PG_CC) -O2 -g -fPIC -fvisibility=hidden -I$(GEN) -c -o $@ $<
+
+$(BUILD)/llm_infer.so: $(PG_OBJS)
+	$(PG_CC) -shared -o $@ $(PG_OBJS) -Wl,--as-needed -lprotobuf-c -Wl,--no-undefined-version
+
+# ---- unit tests: test/unit/test_NAME.c; a line " * links: DIR ..." in its first comment names the
+# archives it is linked with, roof first ----
+
+UNIT_TESTS = $(patsubst test/unit/test_%.c,%,$(wildcard test/unit/test_*.c))
+unit_links = $(shell sed -n 's/^ \* links: //p' test/unit/test_$(1).c | head -1)
+unit_archives = $(foreach d,$(call unit_links,$(1)),$(BUILD)/engine/$(d).a)
+
+define UNIT_TEST
+$(BUILD)/test/test_$(1): test/unit/test_$(1).c $(call unit_archives,$(1)) | $(GEN)/llm.pb-c.h
+	@mkdir -p $$(@D)
+	$$(ENGINE_CC) $$(ENGINE_CFLAGS) -MMD -MP -o $$@ $$< -Wl,--start-group $(call unit_archives,$(1)) \
+		-Wl,--end-group -lcmocka $$(ENGINE_LIBS)
+endef
+$(foreach t,$(UNIT_TESTS),$(eval $(call UNIT_TEST,$(t))))
+
+all: $(BUILD)/llm_infer_engine $(BUILD)/llm_infer.so
+engine: $(BUILD)/llm_infer_engine
+
+check-unit: $(UNIT_TESTS:%=$(BUILD)/test/test_%)
+	@for t in $^; do echo "== $$t"; $$t || exit 1; done
+
+install: install-products
+install-products: all
+	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)'
+	$(INSTALL_SHLIB) $(BUILD)/llm_infer.so '$(DESTDIR)$(pkglibdir)/llm_infer.so'
+	$(INSTALL_PROGRAM) $(BUILD)/llm_infer_engine '$(DESTDIR)$(pkglibdir)/llm_infer_engine'
+
+.PHONY: engine check-unit install-products
+-include $(shell find $(BUILD)/engine $(BUILD)/pg -name '*.d' 2>/dev/null)

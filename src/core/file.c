@@ -1,0 +1,129 @@
+/* core/file.c - open below a folder, map, and read without running over the end. */
+#include "core/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Open path below dir; -1 with errno. */
+static int
+open_beneath(const char *dir, const char *path)
+{
+	struct open_how how = {
+		.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
+	};
+	int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd;
+	int saved;
+
+	if (dirfd < 0)
+		return -1;
+	fd = (int) syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+	saved = errno;
+	close(dirfd);
+	errno = saved;
+	return fd;
+}
+
+static LlmStatus
+open_error(const char *dir, const char *path, LlmError *err)
+{
+	int e = errno;
+
+	llm_error_set(err, LLM_E_MODEL, "could not open model file \"%s\": %s", path,
+				  e == EXDEV   ? "it leads out of the model directory"
+				  : e == ELOOP ? "symbolic links are not followed"
+							   : strerror(e));
+	if (dir != NULL)
+		llm_error_detail(err, "Model directory: %s", dir);
+	if (dir != NULL && (e == ENOENT || e == EXDEV || e == ELOOP))
+		llm_error_hint(err, "Put the file below llm_infer.model_dir and give its path relative to "
+							"that directory.");
+	return LLM_E_MODEL;
+}
+
+LlmStatus
+llm_file_open(const char *dir, const char *path, LlmFile *f, LlmError *err)
+{
+	struct stat st;
+
+	*f = (LlmFile){.fd = -1};
+	f->fd = dir != NULL ? open_beneath(dir, path)
+						: open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (f->fd < 0)
+		return open_error(dir, path, err);
+	if (fstat(f->fd, &st) < 0)
+	{
+		open_error(dir, path, err);
+		llm_file_close(f);
+		return LLM_E_MODEL;
+	}
+	if (!S_ISREG(st.st_mode))
+	{
+		llm_file_close(f);
+		return llm_error_set(err, LLM_E_MODEL, "model file \"%s\" is not a regular file", path);
+	}
+	f->len = (size_t) st.st_size;
+	if (f->len > 0)
+	{
+		void *p = mmap(NULL, f->len, PROT_READ, MAP_PRIVATE, f->fd, 0);
+
+		if (p == MAP_FAILED)
+		{
+			open_error(dir, path, err);
+			llm_file_close(f);
+			return LLM_E_MODEL;
+		}
+		f->data = p;
+	}
+	return LLM_OK;
+}
+
+void
+llm_file_close(LlmFile *f)
+{
+	if (f->data != NULL)
+		munmap((void *) (uintptr_t) f->data, f->len);
+	if (f->fd >= 0)
+		close(f->fd);
+	*f = (LlmFile){.fd = -1};
+}
+
+const uint8_t *
+llm_cursor_bytes(LlmCursor *c, uint64_t n)
+{
+	const uint8_t *p = c->p;
+
+	if (c->bad || n > c->left)
+	{
+		c->bad = true;
+		return NULL;
+	}
+	c->p += n;
+	c->left -= (size_t) n;
+	return p;
+}
+
+/* The host is little-endian (x86-64, AArch64), like the file formats read here. */
+#define CURSOR_READ(name, type)                                                                    \
+	type llm_cursor_##name(LlmCursor *c)                                                           \
+	{                                                                                              \
+		const uint8_t *p = llm_cursor_bytes(c, sizeof(type));                                      \
+		type v = 0;                                                                                \
+		if (p != NULL)                                                                             \
+			memcpy(&v, p, sizeof(v));                                                              \
+		return v;                                                                                  \
+	}
+
+CURSOR_READ(u8, uint8_t)
+CURSOR_READ(u16, uint16_t)
+CURSOR_READ(u32, uint32_t)
+CURSOR_READ(u64, uint64_t)
+CURSOR_READ(f32, float)
+CURSOR_READ(f64, double)

@@ -1,0 +1,44 @@
+/* core/file.h - read-only files: opened below a folder, mapped, read by a bounds-checked cursor. */
+#ifndef LLM_CORE_FILE_H
+#define LLM_CORE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/status.h"
+
+/* A mapped regular file. data is NULL for an empty file. */
+typedef struct LlmFile
+{
+	int fd;              /* -1 when closed */
+	const uint8_t *data; /* [len] read-only mapping */
+	size_t len;
+} LlmFile;
+
+/* Open and map `path`. dir NULL: any path of the caller's (command line, tests). dir not NULL: path
+ * must be relative and stay below dir without symbolic links (openat2 RESOLVE_BENEATH |
+ * RESOLVE_NO_SYMLINKS). Only regular files are taken; a FIFO or device never blocks. Errors:
+ * LLM_E_MODEL naming the path and the reason. */
+LlmStatus llm_file_open(const char *dir, const char *path, LlmFile *f, LlmError *err);
+void llm_file_close(LlmFile *f);
+
+/* A cursor over bytes that are not trusted. Every read checks the room left; after the first
+ * failure `bad` is set and every later read returns zero, so a caller may check once per record. */
+typedef struct LlmCursor
+{
+	const uint8_t *p;
+	size_t left;
+	bool bad;
+} LlmCursor;
+
+uint8_t llm_cursor_u8(LlmCursor *c);
+uint16_t llm_cursor_u16(LlmCursor *c); /* little-endian, as are all below */
+uint32_t llm_cursor_u32(LlmCursor *c);
+uint64_t llm_cursor_u64(LlmCursor *c);
+float llm_cursor_f32(LlmCursor *c);
+double llm_cursor_f64(LlmCursor *c);
+/* Borrow n bytes; NULL and bad when fewer are left. */
+const uint8_t *llm_cursor_bytes(LlmCursor *c, uint64_t n);
+
+#endif

@@ -1,0 +1,31 @@
+/* core/pool.h - the engine's compute threads: one call, every thread, then a barrier. */
+#ifndef LLM_CORE_POOL_H
+#define LLM_CORE_POOL_H
+
+#include <stdatomic.h>
+
+#include "core/status.h"
+
+typedef struct LlmPool LlmPool;
+
+/* Work of one thread: tid in 0..n_threads-1. The caller's own thread is tid 0. */
+typedef void (*LlmPoolFn)(void *arg, int tid, int n_threads);
+
+/* Start n_threads - 1 threads with all signals blocked and default MXCSR (no FTZ, no DAZ, round to
+ * nearest). n_threads 0 = physical cores available to this process. */
+LlmStatus llm_pool_create(int n_threads, LlmPool **out, LlmError *err);
+void llm_pool_free(LlmPool *pool);
+int llm_pool_threads(const LlmPool *pool);
+
+/* Run fn on all threads and return when all have returned. Only the creating thread may call. A
+ * sleeping thread spins for a few microseconds, then waits on a futex. */
+void llm_pool_run(LlmPool *pool, LlmPoolFn fn, void *arg);
+
+/* Inside fn: wait until every thread has arrived here. Spins briefly, then yields the core: with a
+ * foreign process on a core an unbounded spin costs a scheduler slice. */
+void llm_pool_barrier(LlmPool *pool);
+
+/* Number of physical cores that this process may run on, at least 1. */
+int llm_pool_physical_cores(void);
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * core/rng.h - counter-based random numbers: a pure function of its arguments, no state.
+ *
+ * Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Noise for
+ * a token is a function of (seed, position, token id), so a pick never depends on the batch, the
+ * order of arrival, preemption or speculation.
+ */
+#ifndef LLM_CORE_RNG_H
+#define LLM_CORE_RNG_H
+
+#include <stdint.h>
+
+static inline void
+llm_philox_round(uint32_t c[4], const uint32_t k[2])
+{
+	uint64_t p0 = (uint64_t) 0xD2511F53u * c[0];
+	uint64_t p1 = (uint64_t) 0xCD9E8D57u * c[2];
+	uint32_t c1 = c[1], c3 = c[3];
+
+	c[0] = (uint32_t) (p1 >> 32) ^ c1 ^ k[0];
+	c[1] = (uint32_t) p1;
+	c[2] = (uint32_t) (p0 >> 32) ^ c3 ^ k[1];
+	c[3] = (uint32_t) p0;
+}
+
+/* 32 random bits for (seed, position, id). */
+static inline uint32_t
+llm_rng_u32(uint64_t seed, uint32_t position, uint32_t id)
+{
+	uint32_t k[2] = {(uint32_t) seed, (uint32_t) (seed >> 32)};
+	uint32_t c[4] = {id, position, 0, 0};
+
+	for (int i = 0; i < 10; i++)
+	{
+		llm_philox_round(c, k);
+		k[0] += 0x9E3779B9u;
+		k[1] += 0xBB67AE85u;
+	}
+	return c[0];
+}
+
+/* Uniform in the open interval (0, 1), 24 bits: never 0, so that its logarithm is finite. */
+static inline float
+llm_rng_uniform(uint64_t seed, uint32_t position, uint32_t id)
+{
+	return ((float) (llm_rng_u32(seed, position, id) >> 8) + 0.5f) * 0x1p-24f;
+}
+
+#endif

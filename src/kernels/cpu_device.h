@@ -1,0 +1,22 @@
+/* kernels/cpu_device.h - the CPU as a device. */
+#ifndef LLM_KERNELS_CPU_DEVICE_H
+#define LLM_KERNELS_CPU_DEVICE_H
+
+#include "core/pool.h"
+#include "tensor/device.h"
+
+/* pool is borrowed for the device's life. isa NULL = the best that the machine has; otherwise
+ * "generic", "avx2", ...; one that the machine lacks is LLM_E_INVALID. */
+LlmStatus llm_cpu_device_create(LlmPool *pool, const char *isa, LlmDevice **out, LlmError *err);
+
+/* Limits of this machine, measured now over about `seconds`: for fractions in benchmarks. */
+typedef struct LlmCpuLimits
+{
+	double read_bandwidth; /* bytes/s, plain reads of huge pages, all threads */
+	double int8_ops;       /* multiply-adds counted as two, per second, best ISA, all threads */
+	double f32_ops;
+} LlmCpuLimits;
+
+void llm_cpu_limits_measure(LlmPool *pool, double seconds, LlmCpuLimits *out);
+
+#endif

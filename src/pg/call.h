@@ -1,0 +1,76 @@
+/*
+ * pg/call.h - one evaluated call of one of our SQL functions: from Datums to requests and back.
+ *
+ * The scalar function and the batch node share this: the scalar function submits and waits, the
+ * node submits many and waits for the oldest. A call is memory of the context it was created in.
+ * Errors of a call (a bad option, a refused prompt, a dead engine) are kept in it and raised by
+ * llm_call_result alone, so that the node can raise them at their own row.
+ */
+#ifndef LLM_PG_CALL_H
+#define LLM_PG_CALL_H
+
+#include "postgres.h"
+
+#include "fmgr.h"
+
+typedef struct LlmFunc LlmFunc; /* one of our batchable SQL functions; static data */
+typedef struct LlmCall LlmCall;
+
+/* The function behind an oid, or NULL when it is not one of ours that can be batched. Recognised by
+ * extension membership and C symbol, never by name; cached, invalidated with the catalog. */
+extern const LlmFunc *llm_func_find(Oid funcid);
+extern const char *llm_func_name(const LlmFunc *func);
+
+/* Counters of one or many calls, for EXPLAIN. */
+typedef struct LlmCallUsage
+{
+	int64 requests; /* sent to the engine */
+	int64 prompt_tokens;
+	int64 cached_tokens;
+	int64 completion_tokens;
+	double queue_ms; /* sums over requests */
+	double first_token_ms;
+	uint64 numerics_key; /* of the last answer, 0 = none */
+} LlmCallUsage;
+
+/* Evaluate the arguments (all of the function's, in order, after defaults were expanded) into a
+ * call. NULL when the answer is NULL without a request (the first argument is NULL). Values are
+ * copied into cxt. The current user's right on the model is checked here. */
+extern LlmCall *llm_call_create(const LlmFunc *func, int nargs, const NullableDatum *args,
+								MemoryContext cxt);
+
+/* Send what flow control allows. True when everything has been sent (or the call has failed). With
+ * wait, blocks interruptibly until that is so. One credit is always left for calls with wait. */
+extern bool llm_call_submit(LlmCall *call, bool wait);
+
+/* True when the result or the error is there; never blocks. */
+extern bool llm_call_finished(const LlmCall *call);
+
+/* Block until finished; checks interrupts. Answers of other calls are drained meanwhile. */
+extern void llm_call_wait(LlmCall *call);
+
+/* The result in CurrentMemoryContext; raises the call's error unless its on_error is null, then
+ * *isnull and *failed are set and the caller counts it for the statement's one WARNING. */
+extern Datum llm_call_result(LlmCall *call, bool *isnull, bool *failed);
+
+/* Add this finished call to usage. */
+extern void llm_call_usage(const LlmCall *call, LlmCallUsage *usage);
+
+/* Name of the model that the call goes to; NULL before llm_call_create has resolved one. */
+extern const char *llm_call_model(const LlmCall *call);
+
+/* Cancel what is unanswered and free. */
+extern void llm_call_free(LlmCall *call);
+
+/* Bytes that the call holds in memory, for windows bounded by work_mem. */
+extern Size llm_call_nbytes(const LlmCall *call);
+
+/* Receive what has arrived for any call, without blocking. */
+extern void llm_call_poll(void);
+
+/* The one WARNING of a statement whose on_error => 'null' hid n errors. */
+extern void llm_call_warn_failed(int64 n, const char *first_error);
+/* Text of the error that llm_call_result hid; '' when none. */
+extern const char *llm_call_error_text(const LlmCall *call);
+
+#endif

@@ -1,0 +1,58 @@
+/* tensor/kv_spec.h - what a KV cache holds and how attention reads it. */
+#ifndef LLM_TENSOR_KV_SPEC_H
+#define LLM_TENSOR_KV_SPEC_H
+
+#include <stdint.h>
+
+#include "tensor/dtype.h"
+
+#define LLM_PAGE_TOKENS 64  /* tokens per page = positions per attention split (rule R7) */
+#define LLM_KV_GROUPS_MAX 4 /* full, sliding window, draft, next-token-prediction */
+#define LLM_MASK_CAUSAL 0
+
+typedef enum LlmKvKind
+{
+	LLM_KV_FULL = 0, /* every position is kept */
+	LLM_KV_WINDOW = 1,
+	LLM_KV_LATENT = 2, /* MLA */
+	LLM_KV_TOKENS = 3  /* echo device: the store holds token ids */
+} LlmKvKind;
+
+/* A group of layers that share one block table. A vector is saturated to finite and rounded to the
+ * store's type before attention reads it (rule R6). */
+typedef struct LlmKvGroup
+{
+	LlmKvKind kind;
+	int32_t n_layers;
+	int32_t n_kv_heads;
+	int32_t k_dim;   /* values per token and KV head in K */
+	int32_t v_dim;   /* and in V */
+	int32_t window;  /* positions visible, 0 = all */
+	LlmDtype k_type; /* F32 or F16 */
+	LlmDtype v_type;
+} LlmKvGroup;
+
+/* Rotary embedding of one model. Pair i of a head turns by pos * inv_freq[i]. */
+typedef struct LlmRope
+{
+	int32_t n_dims;        /* values per head that turn; even, 0 = none */
+	int32_t interleaved;   /* 1: pairs (2i, 2i+1), GGUF llama; 0: pairs (i, i + n_dims/2) */
+	const float *inv_freq; /* [n_dims / 2] borrowed for the life of the device's model */
+} LlmRope;
+
+/* Attention of one layer, as the model's forward describes it. */
+typedef struct LlmAttn
+{
+	int32_t kv_group;
+	int32_t layer;   /* within the group */
+	int32_t n_heads; /* query heads; a multiple of n_kv_heads */
+	int32_t n_kv_heads;
+	int32_t head_dim; /* of q and k */
+	int32_t v_dim;
+	int32_t window; /* 0 = none */
+	float scale;    /* on q.k */
+	float softcap;  /* 0 = none */
+	const LlmRope *rope;
+} LlmAttn;
+
+#endif

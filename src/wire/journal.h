@@ -1,0 +1,42 @@
+/*
+ * wire/journal.h - the crash journal: which requests were in the batch when an engine died.
+ *
+ * A memfd that the supervisor creates once and every engine inherits as LLM_FD_JOURNAL and maps
+ * shared, so it outlives an engine. Written by the engine's step thread only; the supervisor looks
+ * at it when the engine is dead. An engine that starts reads it first: RUNNING entries of its
+ * predecessor become SUSPECT, an ALONE entry becomes GUILTY. A suspect's resubmission runs alone; a
+ * guilty one's is refused with LLM_E_CRASHED. An entry is cleared when its request has ended.
+ */
+#ifndef LLM_WIRE_JOURNAL_H
+#define LLM_WIRE_JOURNAL_H
+
+#include <stdint.h>
+
+#define LLM_JOURNAL_MAGIC 0x4C4C4D4Au /* "LLMJ" */
+#define LLM_JOURNAL_ENTRIES 4096
+
+enum
+{
+	LLM_JOURNAL_FREE = 0,
+	LLM_JOURNAL_RUNNING = 1, /* in the batch beside others */
+	LLM_JOURNAL_ALONE = 2,   /* in the batch by itself, after a crash */
+	LLM_JOURNAL_SUSPECT = 3, /* was RUNNING when an engine died */
+	LLM_JOURNAL_GUILTY = 4   /* was ALONE when an engine died */
+};
+
+typedef struct LlmJournalEntry
+{
+	uint64_t connection; /* the backend's own number, from HELLO */
+	uint64_t id;         /* of the request */
+	uint32_t state;      /* LLM_JOURNAL_*; written last */
+	uint32_t stamp;      /* generation that wrote it: the oldest is reused when all are taken */
+} LlmJournalEntry;
+
+typedef struct LlmJournal
+{
+	uint32_t magic;
+	uint32_t n_entries; /* LLM_JOURNAL_ENTRIES */
+	LlmJournalEntry entries[LLM_JOURNAL_ENTRIES];
+} LlmJournal;
+
+#endif
