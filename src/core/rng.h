@@ -39,11 +39,12 @@ llm_rng_u32(uint64_t seed, uint32_t position, uint32_t id)
 	return c[0];
 }
 
-/* Uniform in the open interval (0, 1), 24 bits: never 0, so that its logarithm is finite. */
+/* Uniform in the open interval (0, 1): odd multiples of 2^-24. 23 random bits, so that the half that
+ * is added is exact; with 24, the largest would round to 1 and its logarithm to 0. */
 static inline float
 llm_rng_uniform(uint64_t seed, uint32_t position, uint32_t id)
 {
-	return ((float) (llm_rng_u32(seed, position, id) >> 8) + 0.5f) * 0x1p-24f;
+	return ((float) (llm_rng_u32(seed, position, id) >> 9) + 0.5f) * 0x1p-23f;
 }
 
 #endif
