@@ -92,18 +92,75 @@ unit_links = $(shell sed -n 's/^ \* links: //p' test/unit/test_$(1).c | head -1)
 unit_archives = $(foreach d,$(call unit_links,$(1)),$(BUILD)/engine/$(d).a)
 
 define UNIT_TEST
-$(BUILD)/test/test_$(1): test/unit/test_$(1).c $(call unit_archives,$(1)) | $(GEN)/llm.pb-c.h
+$(BUILD)/test/test_$(1): test/unit/test_$(1).c $(call unit_archives,$(1)) | $(GEN)/llm.pb-c.h \
+		$(if $(filter wire server,$(call unit_links,$(1))),$(BUILD)/engine/gen/llm.pb-c.o)
 	@mkdir -p $$(@D)
 	$$(ENGINE_CC) $$(ENGINE_CFLAGS) -MMD -MP -o $$@ $$< -Wl,--start-group $(call unit_archives,$(1)) \
-		-Wl,--end-group -lcmocka $$(ENGINE_LIBS)
+		$(if $(filter wire server,$(call unit_links,$(1))),$(BUILD)/engine/gen/llm.pb-c.o) -Wl,--end-group -lcmocka $$(ENGINE_LIBS)
 endef
 $(foreach t,$(UNIT_TESTS),$(eval $(call UNIT_TEST,$(t))))
 
+# ---- fuzz targets: clang's libFuzzer with ASan and UBSan, over the same archives ----
+
+FUZZ_TARGETS = $(patsubst test/fuzz/%.c,%,$(wildcard test/fuzz/fuzz_*.c))
+FUZZ_SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all
+fuzz_links = $(shell sed -n 's/^ \* links: //p' test/fuzz/$(1).c | head -1)
+
+# The archives of a fuzz build must carry coverage: they are made by the recursive call below.
+fuzz-targets:
+	$(MAKE) --no-print-directory BUILD=$(BUILD) CC=clang ENGINE_OPT='-O1 -g' \
+		SANITIZE='$(FUZZ_SANITIZE) -fsanitize=fuzzer-no-link' $(FUZZ_TARGETS:%=$(BUILD)/fuzz/%)
+
+define FUZZ_TARGET
+$(BUILD)/fuzz/$(1): test/fuzz/$(1).c $(foreach d,$(call fuzz_links,$(1)),$(BUILD)/engine/$(d).a) \
+		$(if $(filter wire server,$(call fuzz_links,$(1))),$(BUILD)/engine/gen/llm.pb-c.o)
+	@mkdir -p $$(@D)
+	$$(ENGINE_CC) $$(ENGINE_CFLAGS) -fsanitize=fuzzer -o $$@ $$< -Wl,--start-group \
+		$(foreach d,$(call fuzz_links,$(1)),$(BUILD)/engine/$(d).a) \
+		$(if $(filter wire server,$(call fuzz_links,$(1))),$(BUILD)/engine/gen/llm.pb-c.o) \
+		-Wl,--end-group $$(ENGINE_LIBS)
+endef
+$(foreach t,$(FUZZ_TARGETS),$(eval $(call FUZZ_TARGET,$(t))))
+
+# ---- everyday targets ----
+
 all: $(BUILD)/llm_infer_engine $(BUILD)/llm_infer.so
 engine: $(BUILD)/llm_infer_engine
+unit-tests: $(UNIT_TESTS:%=$(BUILD)/test/test_%)
 
-check-unit: $(UNIT_TESTS:%=$(BUILD)/test/test_%)
-	@for t in $^; do echo "== $$t"; $$t || exit 1; done
+help:
+	@echo 'make                  build the engine and the extension below build/'
+	@echo 'make install          install both for the PostgreSQL of PG_CONFIG'
+	@echo 'make installcheck     regression tests on a temporary instance'
+	@echo 'make check-unit       C tests of the engine; no PostgreSQL needed'
+	@echo 'make check-tap        crash, cancel and life-cycle tests on temporary instances'
+	@echo 'make check-isolation  concurrent sessions on a temporary instance'
+	@echo 'make check-fuzz       replay the saved fuzzing corpus'
+	@echo 'make check-house      include rules, sizes, flags, symbols, formatting'
+	@echo 'make format           clang-format over the sources'
+	@echo 'scripts/test          all of these; scripts/demo shows the extension at work'
+
+installcheck:
+	scripts/test regress
+check-unit:
+	scripts/test unit
+check-tap:
+	scripts/test tap
+check-isolation:
+	scripts/test isolation
+check-fuzz:
+	scripts/test fuzz
+check-house:
+	scripts/test house
+
+format:
+	clang-format -i $$(find src test -name '*.[ch]')
+
+# Names for scripts/test: every regression and isolation test there is, in a fixed order.
+regress-names:
+	@echo $(sort $(patsubst sql/%.sql,%,$(filter-out $(DATA),$(wildcard sql/*.sql))))
+isolation-names:
+	@echo $(sort $(patsubst test/isolation/specs/%.spec,%,$(wildcard test/isolation/specs/*.spec)))
 
 install: install-products
 install-products: all
@@ -111,5 +168,6 @@ install-products: all
 	$(INSTALL_SHLIB) $(BUILD)/llm_infer.so '$(DESTDIR)$(pkglibdir)/llm_infer.so'
 	$(INSTALL_PROGRAM) $(BUILD)/llm_infer_engine '$(DESTDIR)$(pkglibdir)/llm_infer_engine'
 
-.PHONY: engine check-unit install-products
+.PHONY: engine unit-tests fuzz-targets help installcheck check-unit check-tap check-isolation \
+	check-fuzz check-house format regress-names isolation-names install-products
 -include $(shell find $(BUILD)/engine $(BUILD)/pg -name '*.d' 2>/dev/null)
