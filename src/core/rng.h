@@ -30,6 +30,7 @@ llm_rng_u32(uint64_t seed, uint32_t position, uint32_t id)
 	uint32_t k[2] = {(uint32_t) seed, (uint32_t) (seed >> 32)};
 	uint32_t c[4] = {id, position, 0, 0};
 
+#pragma GCC unroll 10
 	for (int i = 0; i < 10; i++)
 	{
 		llm_philox_round(c, k);

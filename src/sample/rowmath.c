@@ -156,8 +156,8 @@ gumbel_body(uint64_t seed, uint32_t position, const int32_t *ids, int32_t n, flo
 	{                                                                                              \
 		gumbel_body(seed, position, ids, n, g);                                                    \
 	}                                                                                              \
-	static const LlmRowMath table_##suffix = {                                                     \
-		#suffix, top_##suffix, sumexp_##suffix, scale_##suffix, weights_##suffix, gumbel_##suffix}
+	static const LlmRowMath table_##suffix = {#suffix,        top_##suffix,     sumexp_##suffix,   \
+											  scale_##suffix, weights_##suffix, gumbel_##suffix}
 
 ROWMATH(generic, );
 #if defined(__x86_64__)

@@ -36,7 +36,7 @@ typedef struct LlmRowMath
 	void (*gumbel)(uint64_t seed, uint32_t position, const int32_t *ids, int32_t n, float *g);
 } LlmRowMath;
 
-#define LLM_GUMBEL_MAX 17.0f               /* above every noise that llm_rng_uniform can give */
+#define LLM_GUMBEL_MAX 17.0f                /* above every noise that llm_rng_uniform can give */
 #define LLM_WEIGHT_ONE ((uint64_t) 1 << 40) /* weight of the highest candidate */
 
 const LlmRowMath *llm_rowmath_generic(void);

@@ -21,22 +21,35 @@
 #define LLM_ROUND_MAGIC                                                                            \
 	12582912.0f /* 1.5 * 2^23: adding and subtracting it rounds to nearest even */
 
+/* Both are written without branches, and choose by bit masks, so that a loop over them becomes
+ * vectors: a compiler may not evaluate in vain what stands behind a condition. */
+
+/* a where mask is all ones, b where it is 0. */
+static inline float
+llm_mathf_choose(uint32_t mask, float a, float b)
+{
+	uint32_t x, y;
+
+	memcpy(&x, &a, sizeof(x));
+	memcpy(&y, &b, sizeof(y));
+	x = (x & mask) | (y & ~mask);
+	memcpy(&a, &x, sizeof(a));
+	return a;
+}
+
 /* e^x within 2 ulp for LLM_EXP_MIN <= x <= LLM_EXP_MAX; 0 below (also for -inf), exp(88) above; NaN
  * gives NaN. */
 static inline float
 llm_expf(float x)
 {
-	float n, r, p;
+	float c = x > LLM_EXP_MAX ? LLM_EXP_MAX : x;
+	float t, n, r, p;
 	uint32_t bits;
 
-	if (x < LLM_EXP_MIN)
-		return 0.0f;
-	if (x > LLM_EXP_MAX)
-		x = LLM_EXP_MAX;
-	if (x != x)
-		return x;
-	n = fmaf(x, LLM_LOG2E, LLM_ROUND_MAGIC) - LLM_ROUND_MAGIC;
-	r = fmaf(n, -LLM_LN2_HI, x);
+	c = c < LLM_EXP_MIN ? LLM_EXP_MIN : c;
+	t = fmaf(c, LLM_LOG2E, LLM_ROUND_MAGIC); /* its low bits hold the rounded integer */
+	n = t - LLM_ROUND_MAGIC;
+	r = fmaf(n, -LLM_LN2_HI, c);
 	r = fmaf(n, -LLM_LN2_LO, r);
 	p = 1.9875691500e-4f;
 	p = fmaf(p, r, 1.3981999507e-3f);
@@ -45,31 +58,27 @@ llm_expf(float x)
 	p = fmaf(p, r, 1.6666665459e-1f);
 	p = fmaf(p, r, 5.0000001201e-1f);
 	p = fmaf(p, r * r, r + 1.0f);
-	bits = (uint32_t) ((int32_t) n + 127) << 23;
+	memcpy(&bits, &t, sizeof(bits));
+	bits = (bits + 127u) << 23;
 	memcpy(&r, &bits, sizeof(r));
-	return p * r;
+	return llm_mathf_choose(0u - (uint32_t) (x < LLM_EXP_MIN), 0.0f, p * r);
 }
 
-/* Natural logarithm within 2 ulp for normal x > 0; -inf for x <= 0 and for subnormals. */
+/* Natural logarithm within 2 ulp for normal x > 0; -inf for x <= 0 and for subnormals; inf and NaN
+ * give themselves. */
 static inline float
 llm_logf(float x)
 {
-	uint32_t bits;
+	uint32_t raw, bits;
 	float e, m, z, p;
+	int32_t low;
 
-	if (!(x >= 0x1p-126f))
-		return x != x ? x : -INFINITY;
-	memcpy(&bits, &x, sizeof(bits));
-	if (bits == 0x7F800000u)
-		return x;
-	e = (float) ((int32_t) (bits >> 23) - 126);
-	bits = (bits & 0x007FFFFFu) | 0x3F000000u; /* mantissa in [0.5, 1) */
+	memcpy(&raw, &x, sizeof(raw));
+	bits = (raw & 0x007FFFFFu) | 0x3F000000u; /* mantissa in [0.5, 1) */
+	low = bits < 0x3F3504F3u;                 /* below sqrt(1/2): use twice the mantissa */
+	bits += (uint32_t) low << 23;
 	memcpy(&m, &bits, sizeof(m));
-	if (m < 0.707106781186547524f)
-	{
-		e -= 1.0f;
-		m = m + m;
-	}
+	e = (float) ((int32_t) (raw >> 23) - 126 - low);
 	m -= 1.0f;
 	z = m * m;
 	p = 7.0376836292e-2f;
@@ -84,7 +93,9 @@ llm_logf(float x)
 	p = p * m * z;
 	p = fmaf(e, LLM_LN2_LO, p);
 	p = fmaf(z, -0.5f, p);
-	return fmaf(e, LLM_LN2_HI, m + p);
+	p = fmaf(e, LLM_LN2_HI, m + p);
+	p = llm_mathf_choose(0u - (uint32_t) ((int32_t) raw < 0x00800000), -INFINITY, p);
+	return llm_mathf_choose(0u - (uint32_t) ((raw & 0x7FFFFFFFu) >= 0x7F800000u), x, p);
 }
 
 #endif
