@@ -3,6 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bad=0
+shopt -s nullglob
 complain() {
     echo "$1"
     bad=1

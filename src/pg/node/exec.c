@@ -1,0 +1,382 @@
+/*
+ * pg/node/exec.c - run an LLM Batch node: read ahead, keep many requests in flight, emit in order.
+ *
+ * The node keeps a ring of rows that it has read from its child. Every row's calls are submitted as
+ * soon as flow control lets them; rows leave at the head, in input order, when their own calls are
+ * finished. The window (rows that may be read ahead) starts small and doubles, so that LIMIT, EXISTS
+ * and cursors waste little; work_mem bounds its bytes. A row's error is raised when that row is
+ * emitted, never before. The engine is contacted by the first row alone: EXPLAIN without ANALYZE
+ * costs nothing.
+ *
+ * ExecScan() is not used: with scanrelid 0 its EvalPlanQual branch would want a recheck method; the
+ * child does that work.
+ */
+#include "postgres.h"
+
+#include "pg/node/node.h"
+
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "pg/compat.h"
+#include "pg/guc.h"
+#include "utils/memutils.h"
+
+#define WINDOW_START 8
+
+static LlmNodeRow *
+ring_row(LlmNodeState *node, int i)
+{
+	return &node->ring[(node->head + i) % node->cap];
+}
+
+/* ---- reading ahead ---- */
+
+/* Evaluate the arguments of call k for the tuple in slot. */
+static LlmCall *
+make_call(LlmNodeState *node, const LlmNodeCall *call, TupleTableSlot *slot)
+{
+	int i;
+
+	for (i = 0; i < call->nargs; i++)
+	{
+		const LlmNodeArg *arg = &call->args[i];
+
+		if (arg->attno == 0)
+			node->args[i] = arg->value;
+		else
+			node->args[i].value = slot_getattr(slot, arg->attno, &node->args[i].isnull);
+	}
+	return llm_call_create(call->func, call->nargs, node->args, node->rows_cxt);
+}
+
+/* Copy the child's tuple into the ring and make its calls. */
+static void
+push_row(LlmNodeState *node, TupleTableSlot *slot)
+{
+	LlmNodeRow *row = ring_row(node, node->nrows);
+	MemoryContext old = MemoryContextSwitchTo(node->rows_cxt);
+	int i;
+
+	row->tuple = ExecCopySlotMinimalTuple(slot);
+	row->nbytes = row->tuple->t_len;
+	row->calls = palloc0(sizeof(LlmCall *) * Max(node->ncalls, 1));
+	row->sent = false;
+	/* what evaluating the arguments leaves behind goes with the next row */
+	MemoryContextSwitchTo(node->css.ss.ps.ps_ExprContext->ecxt_per_tuple_memory);
+	for (i = 0; i < node->ncalls; i++)
+	{
+		row->calls[i] = make_call(node, &node->calls[i], slot);
+		if (row->calls[i] != NULL)
+			row->nbytes += llm_call_nbytes(row->calls[i]);
+	}
+	MemoryContextSwitchTo(old);
+	node->nrows++;
+	node->nbytes += row->nbytes;
+}
+
+static void
+drop_row(LlmNodeState *node, LlmNodeRow *row)
+{
+	int i;
+
+	for (i = 0; i < node->ncalls; i++)
+	{
+		if (row->calls[i] != NULL)
+			llm_call_free(row->calls[i]);
+	}
+	pfree(row->calls);
+	if (row->tuple != NULL)
+		pfree(row->tuple);
+	node->nbytes -= row->nbytes;
+}
+
+/* Submit rows in order until flow control says stop; false when it did. */
+static bool
+send_rows(LlmNodeState *node)
+{
+	while (node->nsent < node->nrows)
+	{
+		LlmNodeRow *row = ring_row(node, node->nsent);
+		int i;
+
+		for (i = 0; i < node->ncalls; i++)
+		{
+			if (row->calls[i] != NULL && !llm_call_submit(row->calls[i], false))
+				return false;
+		}
+		row->sent = true;
+		node->nsent++;
+	}
+	return true;
+}
+
+static bool
+row_finished(const LlmNodeState *node, const LlmNodeRow *row)
+{
+	int i;
+
+	for (i = 0; i < node->ncalls; i++)
+	{
+		if (row->calls[i] != NULL && !llm_call_finished(row->calls[i]))
+			return false;
+	}
+	return true;
+}
+
+/* Rows sent and unanswered; for EXPLAIN. */
+static void
+note_peak(LlmNodeState *node)
+{
+	int n = 0;
+	int i;
+
+	for (i = 0; i < node->nsent; i++)
+		n += row_finished(node, ring_row(node, i)) ? 0 : 1;
+	node->peak = Max(node->peak, n);
+}
+
+/* Read and submit as much as the window, memory and flow control allow. */
+static void
+fill_window(LlmNodeState *node)
+{
+	PlanState *child = outerPlanState(node);
+	Size limit = (Size) work_mem * 1024;
+	bool read = false;
+
+	if (!send_rows(node))
+		return;
+	while (!node->eof && node->nrows < node->window && (node->nrows == 0 || node->nbytes < limit))
+	{
+		TupleTableSlot *slot;
+
+		CHECK_FOR_INTERRUPTS();
+		slot = ExecProcNode(child);
+		if (TupIsNull(slot))
+		{
+			node->eof = true;
+			break;
+		}
+		push_row(node, slot);
+		read = true;
+		if (!send_rows(node))
+			break;
+	}
+	if (read)
+		note_peak(node);
+}
+
+/* ---- emitting ---- */
+
+static void
+note_call(LlmNodeState *node, const LlmCall *call, bool failed)
+{
+	const char *model = llm_call_model(call);
+
+	llm_call_usage(call, &node->usage);
+	if (model != NULL && (node->model == NULL || strcmp(node->model, model) != 0))
+		node->model = MemoryContextStrdup(node->css.ss.ps.state->es_query_cxt, model);
+	if (failed && node->nfailed++ == 0)
+		node->first_error =
+			MemoryContextStrdup(node->css.ss.ps.state->es_query_cxt, llm_call_error_text(call));
+}
+
+/* Wait for the oldest row and put it into the scan slot; its error is raised here. */
+static void
+store_head(LlmNodeState *node, TupleTableSlot *slot)
+{
+	LlmNodeRow *row = ring_row(node, 0);
+	ExprContext *econtext = node->css.ss.ps.ps_ExprContext;
+	MemoryContext old;
+	int i;
+
+	for (i = 0; i < node->ncalls; i++)
+	{
+		if (row->calls[i] != NULL)
+		{
+			llm_call_submit(row->calls[i], true);
+			llm_call_wait(row->calls[i]);
+		}
+	}
+	ExecClearTuple(slot);
+	/* the slot takes the tuple over: its values must live until the next row is stored */
+	ExecStoreMinimalTuple(row->tuple, node->child_slot, true);
+	row->tuple = NULL;
+	slot_getallattrs(node->child_slot);
+	memcpy(slot->tts_values, node->child_slot->tts_values, sizeof(Datum) * node->ncols);
+	memcpy(slot->tts_isnull, node->child_slot->tts_isnull, sizeof(bool) * node->ncols);
+	old = MemoryContextSwitchTo(econtext->ecxt_per_tuple_memory);
+	for (i = 0; i < node->ncalls; i++)
+	{
+		int attno = node->ncols + i;
+		bool failed = false;
+
+		slot->tts_values[attno] = (Datum) 0;
+		slot->tts_isnull[attno] = true;
+		if (row->calls[i] != NULL)
+		{
+			slot->tts_values[attno] =
+				llm_call_result(row->calls[i], &slot->tts_isnull[attno], &failed);
+			note_call(node, row->calls[i], failed);
+		}
+	}
+	MemoryContextSwitchTo(old);
+	ExecStoreVirtualTuple(slot);
+}
+
+static void
+pop_head(LlmNodeState *node)
+{
+	LlmNodeRow *row = ring_row(node, 0);
+
+	drop_row(node, row);
+	if (row->sent)
+		node->nsent--;
+	node->head = (node->head + 1) % node->cap;
+	node->nrows--;
+	if (--node->until_grow <= 0)
+	{
+		node->window = Min(node->window * 2, node->cap);
+		node->until_grow = node->window;
+	}
+}
+
+static TupleTableSlot *
+node_exec(CustomScanState *css)
+{
+	LlmNodeState *node = (LlmNodeState *) css;
+	ExprContext *econtext = css->ss.ps.ps_ExprContext;
+	ProjectionInfo *projection = css->ss.ps.ps_ProjInfo;
+	TupleTableSlot *slot = css->ss.ss_ScanTupleSlot;
+
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		ResetExprContext(econtext);
+		llm_call_poll();
+		fill_window(node);
+		if (node->nrows == 0)
+			return ExecClearTuple(projection != NULL ? projection->pi_state.resultslot : slot);
+		store_head(node, slot);
+		pop_head(node);
+		econtext->ecxt_scantuple = slot;
+		if (css->ss.ps.qual != NULL && !ExecQual(css->ss.ps.qual, econtext))
+		{
+			InstrCountFiltered1(css, 1);
+			continue;
+		}
+		return projection != NULL ? ExecProject(projection) : slot;
+	}
+}
+
+/* ---- life ---- */
+
+/* Forget what was read ahead; unanswered requests are cancelled. */
+static void
+drop_rows(LlmNodeState *node)
+{
+	int i;
+
+	for (i = 0; i < node->nrows; i++)
+		drop_row(node, ring_row(node, i));
+	node->head = node->nrows = node->nsent = 0;
+	node->window = Min(WINDOW_START, node->cap);
+	node->until_grow = node->window;
+	node->eof = false;
+}
+
+static void
+init_call(LlmNodeCall *call, FuncExpr *expr)
+{
+	ListCell *lc;
+
+	call->expr = expr;
+	call->func = llm_func_find(expr->funcid);
+	if (call->func == NULL)
+		elog(ERROR, "function %u is not a function of llm_infer", expr->funcid);
+	call->nargs = list_length(expr->args);
+	call->args = palloc0(sizeof(LlmNodeArg) * Max(call->nargs, 1));
+	foreach (lc, expr->args)
+	{
+		LlmNodeArg *arg = &call->args[foreach_current_index(lc)];
+		Node *node = (Node *) lfirst(lc);
+
+		if (IsA(node, Const))
+		{
+			arg->value.value = ((Const *) node)->constvalue;
+			arg->value.isnull = ((Const *) node)->constisnull;
+		}
+		else
+			arg->attno = castNode(Var, node)->varattno;
+	}
+}
+
+static void
+node_begin(CustomScanState *css, EState *estate, int eflags)
+{
+	LlmNodeState *node = (LlmNodeState *) css;
+	CustomScan *cscan = (CustomScan *) css->ss.ps.plan;
+	List *calls = (List *) lsecond(cscan->custom_private);
+	ListCell *lc;
+	int max_args = 1;
+
+	outerPlanState(css) =
+		ExecInitNode(outerPlan(cscan), estate, eflags & ~(EXEC_FLAG_BACKWARD | EXEC_FLAG_MARK));
+	node->ncols = intVal(linitial(cscan->custom_private));
+	node->ncalls = list_length(calls);
+	node->calls = palloc0(sizeof(LlmNodeCall) * Max(node->ncalls, 1));
+	foreach (lc, calls)
+	{
+		LlmNodeCall *call = &node->calls[foreach_current_index(lc)];
+
+		init_call(call, (FuncExpr *) lfirst(lc));
+		max_args = Max(max_args, call->nargs);
+	}
+	node->args = palloc0(sizeof(NullableDatum) * max_args);
+	node->cap = llm_guc_max_lookahead_rows;
+	node->ring = palloc0(sizeof(LlmNodeRow) * node->cap);
+	node->rows_cxt =
+		AllocSetContextCreate(estate->es_query_cxt, "LLM Batch rows", ALLOCSET_DEFAULT_SIZES);
+	node->child_slot =
+		ExecInitExtraTupleSlot(estate, ExecGetResultType(outerPlanState(css)), &TTSOpsMinimalTuple);
+	drop_rows(node);
+}
+
+static void
+node_rescan(CustomScanState *css)
+{
+	LlmNodeState *node = (LlmNodeState *) css;
+
+	drop_rows(node);
+	if (outerPlanState(css)->chgParam == NULL)
+		ExecReScan(outerPlanState(css));
+}
+
+static void
+node_end(CustomScanState *css)
+{
+	LlmNodeState *node = (LlmNodeState *) css;
+
+	drop_rows(node);
+	if (node->nfailed > 0)
+		llm_call_warn_failed(node->nfailed, node->first_error);
+	ExecEndNode(outerPlanState(css));
+}
+
+static CustomExecMethods exec_methods = {
+	.CustomName = LLM_NODE_NAME,
+	.BeginCustomScan = node_begin,
+	.ExecCustomScan = node_exec,
+	.EndCustomScan = node_end,
+	.ReScanCustomScan = node_rescan,
+	.ExplainCustomScan = llm_node_explain,
+};
+
+Node *
+llm_node_create_state(CustomScan *cscan)
+{
+	LlmNodeState *node = palloc0(sizeof(LlmNodeState));
+
+	NodeSetTag(node, T_CustomScanState);
+	node->css.methods = &exec_methods;
+	return (Node *) node;
+}

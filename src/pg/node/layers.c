@@ -1,0 +1,349 @@
+/*
+ * pg/node/layers.c - take one plan node apart into a stack of LLM Batch nodes.
+ *
+ * Given a node P with a target list and quals, the calls of our functions are moved into nodes above
+ * it:
+ *
+ *     projection   target list, with its calls        rows that passed every filter
+ *     filter k     k-th qual that calls the model      passes columns, evaluates nothing else
+ *     ...
+ *     filter 1     first qual that calls the model
+ *     P            the quals before it, and the columns that the layers need
+ *
+ * Rules that keep the answer what PostgreSQL's own evaluation gives:
+ *   - Quals keep their order. The planner sorted them by security level and cost, so from the first
+ *     qual that calls the model on, all of them move.
+ *   - A layer evaluates target expressions only for rows that its quals let through; so a column that
+ *     a layer takes from below is a plain Var, or the whole argument of a call of that layer.
+ *   - Calls below CASE, COALESCE, AND, OR and the like may not happen at all: they stay where they
+ *     are and take the scalar path.
+ *   - A call inside an argument of a call gives one more projection below.
+ *
+ * Expressions are written in P's own Vars on the way down; each layer's copy refers to its scan
+ * tuple [columns | call results] by INDEX_VAR. All this happens after set_plan_references.
+ */
+#include "postgres.h"
+
+#include "pg/node/layers.h"
+
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "pg/call.h"
+#include "pg/node/node.h"
+
+/* One layer while it is being built. */
+typedef struct Layer
+{
+	List *tlist;     /* TargetEntries of the layer, in INDEX_VAR */
+	List *qual;      /* quals of the layer, in INDEX_VAR */
+	List *cols;      /* expressions in P's Vars that the layer takes from below */
+	List *calls;     /* FuncExprs; arguments are Consts or OUTER_VAR columns */
+	List *call_vars; /* the INDEX_VAR Vars that stand for calls; numbered when cols is final */
+} Layer;
+
+static bool
+is_our_call(Node *node)
+{
+	return IsA(node, FuncExpr) && llm_func_find(((FuncExpr *) node)->funcid) != NULL;
+}
+
+/* Below these an expression may not be evaluated, or not once per row. */
+static bool
+is_barrier(Node *node)
+{
+	switch (nodeTag(node))
+	{
+		case T_CaseExpr:
+		case T_CoalesceExpr:
+		case T_MinMaxExpr:
+		case T_NullIfExpr:
+		case T_Aggref:
+		case T_WindowFunc:
+		case T_GroupingFunc:
+		case T_SubPlan:
+		case T_AlternativeSubPlan:
+		case T_ArrayCoerceExpr:
+			return true;
+		case T_BoolExpr:
+			return ((BoolExpr *) node)->boolop != NOT_EXPR;
+		default:
+			return false;
+	}
+}
+
+static bool
+has_call_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (is_our_call(node))
+		return true;
+	if (is_barrier(node))
+		return false;
+	return expression_tree_walker(node, has_call_walker, context);
+}
+
+/* True when expr holds a call that can be hoisted. */
+static bool
+has_call(Node *expr)
+{
+	return has_call_walker(expr, NULL);
+}
+
+/* Column number (from 1) that the layer gets for expr from below; volatile ones are never shared. */
+static AttrNumber
+layer_column(Layer *layer, Expr *expr)
+{
+	ListCell *lc;
+
+	if (!contain_volatile_functions((Node *) expr))
+	{
+		foreach (lc, layer->cols)
+		{
+			if (equal(lfirst(lc), expr))
+				return foreach_current_index(lc) + 1;
+		}
+	}
+	layer->cols = lappend(layer->cols, expr);
+	return list_length(layer->cols);
+}
+
+static Var *
+column_var(Index varno, AttrNumber attno, Node *expr)
+{
+	return makeVar(varno, attno, exprType(expr), exprTypmod(expr), exprCollation(expr), 0);
+}
+
+/* Note a call of the layer; its value is the Var returned. */
+static Node *
+layer_call(Layer *layer, FuncExpr *call)
+{
+	FuncExpr *copy = makeNode(FuncExpr);
+	Var *var;
+	ListCell *lc;
+
+	*copy = *call;
+	copy->args = NIL;
+	foreach (lc, call->args)
+	{
+		Node *arg = (Node *) lfirst(lc);
+
+		if (!IsA(arg, Const))
+			arg = (Node *) column_var(OUTER_VAR, layer_column(layer, (Expr *) arg), arg);
+		copy->args = lappend(copy->args, arg);
+	}
+	var = makeVar(INDEX_VAR, 0, copy->funcresulttype, -1, copy->funccollid, 0);
+	layer->calls = lappend(layer->calls, copy);
+	layer->call_vars = lappend(layer->call_vars, var);
+	return (Node *) var;
+}
+
+typedef struct MutatorContext
+{
+	Layer *layer;
+	bool frozen; /* below a barrier: calls stay and take the scalar path */
+} MutatorContext;
+
+/* Rewrite an expression of P for the layer: calls become results, Vars become columns. */
+static Node *
+layer_mutator(Node *node, void *context)
+{
+	MutatorContext *cxt = (MutatorContext *) context;
+
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Var))
+		return (Node *) column_var(INDEX_VAR, layer_column(cxt->layer, (Expr *) node), node);
+	if (!cxt->frozen)
+	{
+		if (is_our_call(node))
+			return layer_call(cxt->layer, (FuncExpr *) node);
+		if (is_barrier(node))
+		{
+			MutatorContext frozen = {cxt->layer, true};
+
+			return expression_tree_mutator(node, layer_mutator, &frozen);
+		}
+	}
+	return expression_tree_mutator(node, layer_mutator, context);
+}
+
+static Node *
+layer_rewrite(Layer *layer, Node *expr)
+{
+	MutatorContext cxt = {layer, false};
+
+	return layer_mutator(expr, &cxt);
+}
+
+/* Columns are final: number the results of calls after them. */
+static void
+layer_number_calls(Layer *layer)
+{
+	AttrNumber attno = list_length(layer->cols);
+	ListCell *lc;
+
+	foreach (lc, layer->call_vars)
+	{
+		Var *var = (Var *) lfirst(lc);
+
+		attno++;
+		var->varattno = attno;
+		var->varattnosyn = attno;
+	}
+}
+
+/*
+ * A layer whose output is tlist (expressions in P's Vars; entries keep their names and marks) and
+ * whose quals are quals. What it needs from below is left in layer->cols.
+ */
+static Layer *
+layer_make(List *tlist, List *quals)
+{
+	Layer *layer = palloc0(sizeof(Layer));
+	ListCell *lc;
+
+	foreach (lc, tlist)
+	{
+		TargetEntry *tle = flatCopyTargetEntry((TargetEntry *) lfirst(lc));
+
+		tle->expr = (Expr *) layer_rewrite(layer, (Node *) tle->expr);
+		layer->tlist = lappend(layer->tlist, tle);
+	}
+	foreach (lc, quals)
+		layer->qual = lappend(layer->qual, layer_rewrite(layer, (Node *) lfirst(lc)));
+	layer_number_calls(layer);
+	return layer;
+}
+
+/* Columns as the target list of the plan below. */
+static List *
+columns_tlist(List *cols)
+{
+	List *tlist = NIL;
+	ListCell *lc;
+
+	foreach (lc, cols)
+	{
+		AttrNumber resno = foreach_current_index(lc) + 1;
+
+		tlist = lappend(tlist, makeTargetEntry((Expr *) lfirst(lc), resno, NULL, false));
+	}
+	return tlist;
+}
+
+static bool
+tlist_has_call(List *tlist)
+{
+	ListCell *lc;
+
+	foreach (lc, tlist)
+	{
+		if (has_call((Node *) ((TargetEntry *) lfirst(lc))->expr))
+			return true;
+	}
+	return false;
+}
+
+/* The scan tuple's description: the child's columns, then the calls. */
+static List *
+layer_scan_tlist(const Layer *layer)
+{
+	List *tlist = NIL;
+	ListCell *lc;
+	AttrNumber resno = 0;
+
+	foreach (lc, layer->cols)
+	{
+		Node *col = (Node *) lfirst(lc);
+
+		resno++;
+		tlist = lappend(tlist, makeTargetEntry((Expr *) column_var(OUTER_VAR, resno, col), resno,
+											   NULL, false));
+	}
+	foreach (lc, layer->calls)
+		tlist =
+			lappend(tlist, makeTargetEntry((Expr *) copyObject(lfirst(lc)), ++resno, NULL, false));
+	return tlist;
+}
+
+static Plan *
+layer_plan(const Layer *layer, Plan *child, int *next_id)
+{
+	CustomScan *cscan = makeNode(CustomScan);
+	Plan *plan = &cscan->scan.plan;
+
+	cscan->methods = &llm_node_scan_methods;
+	cscan->flags = CUSTOMPATH_SUPPORT_PROJECTION;
+	cscan->custom_scan_tlist = layer_scan_tlist(layer);
+	cscan->custom_private = list_make2(makeInteger(list_length(layer->cols)), layer->calls);
+	plan->targetlist = layer->tlist;
+	plan->qual = layer->qual;
+	plan->lefttree = child;
+	plan->startup_cost = child->startup_cost;
+	plan->total_cost = child->total_cost;
+	plan->plan_rows = child->plan_rows;
+	plan->plan_width = child->plan_width;
+	plan->parallel_safe = child->parallel_safe;
+	plan->plan_node_id = (*next_id)++;
+	plan->extParam = bms_copy(child->extParam);
+	plan->allParam = bms_copy(child->allParam);
+	return plan;
+}
+
+/* Quals from the first that calls the model on, one group per such qual; the rest stay in *keep. */
+static List *
+split_quals(List *quals, List **keep)
+{
+	List *groups = NIL;
+	ListCell *lc;
+
+	*keep = NIL;
+	foreach (lc, quals)
+	{
+		if (has_call((Node *) lfirst(lc)))
+			groups = lappend(groups, list_make1(lfirst(lc)));
+		else if (groups != NIL)
+			llast(groups) = lappend((List *) llast(groups), lfirst(lc));
+		else
+			*keep = lappend(*keep, lfirst(lc));
+	}
+	return groups;
+}
+
+Plan *
+llm_layers_build(Plan *plan, int *next_id)
+{
+	List *keep;
+	List *groups = split_quals(plan->qual, &keep);
+	List *tlist = plan->targetlist;
+	List *layers = NIL; /* top first */
+	Plan *top = plan;
+	int i;
+
+	for (;;)
+	{
+		Layer *layer;
+
+		if (tlist_has_call(tlist))
+			layer = layer_make(tlist, NIL);
+		else if (groups != NIL)
+		{
+			layer = layer_make(tlist, (List *) llast(groups));
+			groups = list_delete_last(groups);
+		}
+		else
+			break;
+		layers = lappend(layers, layer);
+		tlist = columns_tlist(layer->cols);
+	}
+	if (layers == NIL)
+		return plan;
+
+	plan->targetlist = tlist;
+	plan->qual = keep;
+	for (i = list_length(layers) - 1; i >= 0; i--)
+		top = layer_plan((const Layer *) list_nth(layers, i), top, next_id);
+	return top;
+}

@@ -1,0 +1,76 @@
+/*
+ * pg/node/node.h - what the planner's and the executor's halves of the LLM Batch node share.
+ *
+ * Row layout of a node: the scan tuple is [columns of the child | results of the node's calls];
+ * target list and quals refer to it by INDEX_VAR. custom_private = (ncols, list of calls), each call
+ * a FuncExpr whose arguments are Vars of the child (OUTER_VAR) or Consts.
+ */
+#ifndef LLM_PG_NODE_NODE_H
+#define LLM_PG_NODE_NODE_H
+
+#include "postgres.h"
+
+#include "nodes/extensible.h"
+#include "pg/call.h"
+
+#define LLM_NODE_NAME "LLM Batch"
+
+/* One argument of a call: a column of the child's tuple, or a constant. */
+typedef struct LlmNodeArg
+{
+	AttrNumber attno;    /* of the child's tuple, 0 = constant */
+	NullableDatum value; /* the constant */
+} LlmNodeArg;
+
+/* A call that the node makes for each row. */
+typedef struct LlmNodeCall
+{
+	const LlmFunc *func;
+	FuncExpr *expr; /* for EXPLAIN */
+	int nargs;
+	LlmNodeArg *args; /* [nargs] */
+} LlmNodeCall;
+
+/* A row that has been read ahead. */
+typedef struct LlmNodeRow
+{
+	MinimalTuple tuple; /* of the child, in rows_cxt; NULL once the slot has it */
+	LlmCall **calls;    /* [ncalls] NULL where the answer is NULL without a request */
+	Size nbytes;        /* of tuple and calls, for the window's bound */
+	bool sent;          /* everything has been submitted */
+} LlmNodeRow;
+
+typedef struct LlmNodeState
+{
+	CustomScanState css; /* must be first */
+	int ncols;           /* columns of the child in the scan tuple */
+	int ncalls;
+	LlmNodeCall *calls;         /* [ncalls] */
+	TupleTableSlot *child_slot; /* holds the row being emitted */
+	MemoryContext rows_cxt;     /* tuples and calls of the window */
+	NullableDatum *args;        /* scratch: arguments of one call */
+	LlmNodeRow *ring;           /* [cap] */
+	int cap;                    /* slots of ring = largest window */
+	int head;                   /* slot of the oldest row */
+	int nrows;                  /* rows in the ring */
+	int nsent;                  /* of them sent, from the oldest on */
+	Size nbytes;                /* sum over the ring */
+	int window;                 /* rows that may be read ahead now */
+	int until_grow;             /* rows to emit before the window doubles */
+	bool eof;                   /* the child is exhausted */
+	int64 nfailed;              /* errors turned into NULL */
+	char *first_error;          /* text of the first of them */
+	int peak;                   /* most rows in flight at once */
+	const char *model;          /* name of the model of the last call, in es_query_cxt */
+	LlmCallUsage usage;         /* sums for EXPLAIN */
+} LlmNodeState;
+
+extern CustomScanMethods llm_node_scan_methods;
+
+/* Executor's constructor, named by llm_node_scan_methods. */
+extern Node *llm_node_create_state(CustomScan *cscan);
+
+/* EXPLAIN callback. */
+extern void llm_node_explain(CustomScanState *css, List *ancestors, struct ExplainState *es);
+
+#endif

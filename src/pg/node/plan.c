@@ -1,0 +1,199 @@
+/*
+ * pg/node/plan.c - the planner hook: rewrite the query, plan it, then put LLM Batch nodes in.
+ *
+ * Two stages. The first may turn the query into an equivalent one that calls the model less often;
+ * it runs before planning. The second walks the finished plan and hands every node that can be taken
+ * apart to layers.c. What is left alone takes the scalar path, which is always right: nodes of joins
+ * and aggregates, the inner side of a nested loop or merge join (rescans, mark and restore),
+ * set-returning targets, plans for SCROLL cursors, and foreign custom nodes.
+ */
+#include "postgres.h"
+
+#include "pg/node/plan.h"
+
+#include "miscadmin.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/plannodes.h"
+#include "optimizer/planner.h"
+#include "pg/compat.h"
+#include "pg/guc.h"
+#include "pg/node/layers.h"
+#include "pg/node/node.h"
+
+static planner_hook_type prev_planner_hook = NULL;
+
+/* Stage one, query to query. No rewrite is made yet: each must come with the proof that its answer
+ * is the same. */
+static Query *
+rewrite_query(Query *parse)
+{
+	return parse;
+}
+
+/* ---- stage two ---- */
+
+static bool
+multiexpr_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, SubPlan) && ((SubPlan *) node)->subLinkType == MULTIEXPR_SUBLINK)
+		return true;
+	return expression_tree_walker(node, multiexpr_walker, context);
+}
+
+/* UPDATE .. SET (a, b) = (SELECT ..): entries depend on the order of evaluation. */
+static bool
+tlist_has_multiexpr(List *tlist)
+{
+	return multiexpr_walker((Node *) tlist, NULL);
+}
+
+/* Nodes whose quals and target list may be evaluated above them. */
+static bool
+can_take_apart(Plan *plan)
+{
+	switch (nodeTag(plan))
+	{
+		case T_SeqScan:
+		case T_SampleScan:
+		case T_IndexScan:
+		case T_IndexOnlyScan:
+		case T_BitmapHeapScan:
+		case T_TidScan:
+		case T_TidRangeScan:
+		case T_SubqueryScan:
+		case T_FunctionScan:
+		case T_TableFuncScan:
+		case T_ValuesScan:
+		case T_CteScan:
+		case T_NamedTuplestoreScan:
+		case T_WorkTableScan:
+			break;
+		case T_Result:
+			if (plan->lefttree == NULL)
+				return false; /* one row: nothing to batch */
+			break;
+		default:
+			return false;
+	}
+	return !tlist_has_multiexpr(plan->targetlist);
+}
+
+static Plan *walk_plan(Plan *plan, bool fixed, int *next_id);
+
+static void
+walk_list(List *plans, bool fixed, int *next_id)
+{
+	ListCell *lc;
+
+	foreach (lc, plans)
+		lfirst(lc) = walk_plan((Plan *) lfirst(lc), fixed, next_id);
+}
+
+/* fixed: below the inner side of a join, where nothing is put in. */
+static Plan *
+walk_plan(Plan *plan, bool fixed, int *next_id)
+{
+	bool inner_fixed;
+
+	if (plan == NULL)
+		return NULL;
+	check_stack_depth();
+	inner_fixed = fixed || IsA(plan, NestLoop) || IsA(plan, MergeJoin);
+	plan->lefttree = walk_plan(plan->lefttree, fixed, next_id);
+	plan->righttree = walk_plan(plan->righttree, inner_fixed, next_id);
+	switch (nodeTag(plan))
+	{
+		case T_Append:
+			walk_list(((Append *) plan)->appendplans, fixed, next_id);
+			break;
+		case T_MergeAppend:
+			walk_list(((MergeAppend *) plan)->mergeplans, fixed, next_id);
+			break;
+		case T_SubqueryScan:
+			((SubqueryScan *) plan)->subplan =
+				walk_plan(((SubqueryScan *) plan)->subplan, fixed, next_id);
+			break;
+		default:
+			break;
+	}
+	if (fixed || !can_take_apart(plan))
+		return plan;
+	return llm_layers_build(plan, next_id);
+}
+
+/* Largest plan node id below plan. */
+static int
+largest_id(Plan *plan)
+{
+	int id;
+	ListCell *lc;
+	List *children = NIL;
+
+	if (plan == NULL)
+		return 0;
+	check_stack_depth();
+	id = plan->plan_node_id;
+	id = Max(id, largest_id(plan->lefttree));
+	id = Max(id, largest_id(plan->righttree));
+	if (IsA(plan, Append))
+		children = ((Append *) plan)->appendplans;
+	else if (IsA(plan, MergeAppend))
+		children = ((MergeAppend *) plan)->mergeplans;
+	else if (IsA(plan, BitmapAnd))
+		children = ((BitmapAnd *) plan)->bitmapplans;
+	else if (IsA(plan, BitmapOr))
+		children = ((BitmapOr *) plan)->bitmapplans;
+	else if (IsA(plan, CustomScan))
+		children = ((CustomScan *) plan)->custom_plans;
+	else if (IsA(plan, SubqueryScan))
+		id = Max(id, largest_id(((SubqueryScan *) plan)->subplan));
+	foreach (lc, children)
+		id = Max(id, largest_id((Plan *) lfirst(lc)));
+	return id;
+}
+
+static void
+batch_calls(PlannedStmt *stmt)
+{
+	int next_id = largest_id(stmt->planTree);
+	ListCell *lc;
+
+	foreach (lc, stmt->subplans)
+		next_id = Max(next_id, largest_id((Plan *) lfirst(lc)));
+	next_id++;
+	stmt->planTree = walk_plan(stmt->planTree, false, &next_id);
+	foreach (lc, stmt->subplans)
+		lfirst(lc) = walk_plan((Plan *) lfirst(lc), false, &next_id);
+}
+
+static PlannedStmt *
+plan_query(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
+{
+	PlannedStmt *stmt;
+	bool batch = llm_guc_enable_batch && (cursor_options & CURSOR_OPT_SCROLL) == 0;
+
+	if (batch)
+		parse = rewrite_query(parse);
+	if (prev_planner_hook != NULL)
+		stmt = prev_planner_hook(parse, query_string, cursor_options, params);
+	else
+		stmt = standard_planner(parse, query_string, cursor_options, params);
+	if (batch)
+		batch_calls(stmt);
+	return stmt;
+}
+
+CustomScanMethods llm_node_scan_methods = {
+	.CustomName = LLM_NODE_NAME,
+	.CreateCustomScanState = llm_node_create_state,
+};
+
+void
+llm_node_init(void)
+{
+	RegisterCustomScanMethods(&llm_node_scan_methods);
+	prev_planner_hook = planner_hook;
+	planner_hook = plan_query;
+}
