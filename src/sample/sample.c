@@ -1,0 +1,311 @@
+/*
+ * sample/sample.c - one row of logits to one token.
+ *
+ * Most rows need little of it: a greedy row without penalties is one pass for the highest logit and
+ * one for its log-probability. A sampled row is scaled once and then only shrinks: top-k and top-p
+ * cut it by selection (select.h) rather than by sorting, and before the noise is drawn every token is
+ * dropped that could not win even with the highest noise there is. None of this changes the pick.
+ *
+ * The weights that top-p adds up are exp(z) as integers in units of 2^-40 of the highest one: exact
+ * in any order, and below that unit a token counts as 0.
+ */
+#include "sample/sample.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sample/rowmath.h"
+#include "sample/select.h"
+#include "tensor/mathf.h"
+
+/* Below this a draw differs from the highest logit only between logits that all but tie: greedy. */
+#define TEMPERATURE_MIN 1e-6f
+
+struct LlmSampler
+{
+	const LlmRowMath *math;
+	int32_t vocab_size;
+	float *logits;      /* [vocab_size] the row after penalties and mask, when there are any */
+	float *noise;       /* [vocab_size] per candidate */
+	LlmCandidates c;    /* arrays of [vocab_size] */
+	int32_t *generated; /* [vocab_size] times in the generated tokens; all 0 between picks */
+	uint8_t *seen;      /* [vocab_size] 1 = in the history; all 0 between picks */
+};
+
+LlmStatus
+llm_sampler_create(int32_t vocab_size, LlmSampler **out, LlmError *err)
+{
+	LlmSampler *s;
+	size_t n = (size_t) vocab_size;
+
+	*out = NULL;
+	if (vocab_size <= 0)
+		return llm_error_set(err, LLM_E_INVALID, "a vocabulary of %d tokens cannot be sampled",
+							 vocab_size);
+	s = calloc(1, sizeof(*s));
+	if (s != NULL)
+	{
+		s->math = llm_rowmath_best();
+		s->vocab_size = vocab_size;
+		s->logits = calloc(n, sizeof(float));
+		s->noise = calloc(n, sizeof(float));
+		s->c.id = calloc(n, sizeof(int32_t));
+		s->c.x = calloc(n, sizeof(float));
+		s->c.z = calloc(n, sizeof(float));
+		s->c.w = calloc(n, sizeof(uint64_t));
+		s->generated = calloc(n, sizeof(int32_t));
+		s->seen = calloc(n, 1);
+	}
+	if (s == NULL || s->logits == NULL || s->noise == NULL || s->c.id == NULL || s->c.x == NULL ||
+		s->c.z == NULL || s->c.w == NULL || s->generated == NULL || s->seen == NULL)
+	{
+		llm_sampler_free(s);
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory for the sampler");
+	}
+	*out = s;
+	return LLM_OK;
+}
+
+void
+llm_sampler_free(LlmSampler *s)
+{
+	if (s == NULL)
+		return;
+	free(s->logits);
+	free(s->noise);
+	free(s->c.id);
+	free(s->c.x);
+	free(s->c.z);
+	free(s->c.w);
+	free(s->generated);
+	free(s->seen);
+	free(s);
+}
+
+static void __attribute__((format(printf, 3, 4)))
+fail(LlmSampleOut *out, LlmStatus status, const char *fmt, ...)
+{
+	va_list ap;
+
+	out->token = -1;
+	out->logprob = 0.0f;
+	out->status = status;
+	va_start(ap, fmt);
+	vsnprintf(out->message, sizeof(out->message), fmt, ap);
+	va_end(ap);
+}
+
+static bool
+has_penalties(const LlmSampleParams *p)
+{
+	return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f ||
+		   p->frequency_penalty != 0.0f;
+}
+
+/* Parameters and history come from other modules; one bad value must not index or divide. */
+static bool
+row_check(const LlmSampler *s, const LlmSampleRow *row, LlmSampleOut *out)
+{
+	const LlmSampleParams *p = &row->p;
+	const char *bad = !(p->temperature >= 0.0f && p->temperature <= FLT_MAX) ? "temperature"
+					  : !(p->top_p > 0.0f && p->top_p <= 1.0f)               ? "top_p"
+					  : !(p->min_p >= 0.0f && p->min_p <= 1.0f)              ? "min_p"
+					  : p->top_k < 0                                         ? "top_k"
+					  : !(p->repetition_penalty > 0.0f && p->repetition_penalty <= FLT_MAX)
+						  ? "repetition_penalty"
+					  : !(fabsf(p->presence_penalty) <= FLT_MAX)  ? "presence_penalty"
+					  : !(fabsf(p->frequency_penalty) <= FLT_MAX) ? "frequency_penalty"
+																  : NULL;
+
+	if (bad != NULL)
+	{
+		fail(out, LLM_E_INVALID, "%s is out of range", bad);
+		return false;
+	}
+	for (int32_t i = 0; has_penalties(p) && i < row->n_history; i++)
+		if (row->history[i] < 0 || row->history[i] >= s->vocab_size)
+		{
+			fail(out, LLM_E_INTERNAL, "history holds token %d of a vocabulary of %d",
+				 row->history[i], s->vocab_size);
+			return false;
+		}
+	return true;
+}
+
+/* Repetition over all of the history, then frequency and presence over what was generated. Finite
+ * logits stay finite. Counts are cleared as they are used. */
+static void
+penalties_apply(LlmSampler *s, const LlmSampleRow *row)
+{
+	const LlmSampleParams *p = &row->p;
+
+	for (int32_t i = 0; i < row->n_history; i++)
+	{
+		s->seen[row->history[i]] = 1;
+		s->generated[row->history[i]] += i >= row->n_prompt;
+	}
+	for (int32_t i = 0; i < row->n_history; i++)
+	{
+		int32_t id = row->history[i];
+		float x = s->logits[id];
+
+		if (!s->seen[id])
+			continue;
+		if (x > -INFINITY)
+		{
+			x = x > 0.0f ? x / p->repetition_penalty : x * p->repetition_penalty;
+			if (s->generated[id] > 0)
+			{
+				x = fmaf(-(float) s->generated[id], p->frequency_penalty, x);
+				x -= p->presence_penalty;
+			}
+			s->logits[id] = x != x ? -FLT_MAX : fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
+		}
+		s->seen[id] = 0;
+		s->generated[id] = 0;
+	}
+}
+
+static void
+mask_apply(LlmSampler *s, const LlmSampleRow *row)
+{
+	for (int32_t i = 0; row->mask != NULL && i < s->vocab_size; i++)
+		if ((row->mask[i / 32] >> (i % 32) & 1) == 0)
+			s->logits[i] = -INFINITY;
+	for (int32_t i = 0; i < row->n_banned; i++)
+		if (row->banned[i] >= 0 && row->banned[i] < s->vocab_size)
+			s->logits[row->banned[i]] = -INFINITY;
+}
+
+/* Candidates of row x whose scaled logit is at least min_z. */
+static void
+candidates_collect(LlmSampler *s, const float *x, float min_z)
+{
+	LlmCandidates *c = &s->c;
+	int32_t n = 0;
+
+	/* scale() has left z of every token in `noise`; n never passes i. */
+	for (int32_t i = 0; i < s->vocab_size; i++)
+	{
+		c->id[n] = i;
+		c->x[n] = x[i];
+		c->z[n] = s->noise[i];
+		n += s->noise[i] >= min_z && x[i] > -INFINITY;
+	}
+	c->n = n;
+}
+
+static void
+candidates_drop(LlmCandidates *c, float min_z)
+{
+	int32_t n = 0;
+
+	for (int32_t i = 0; i < c->n; i++)
+	{
+		c->id[n] = c->id[i];
+		c->x[n] = c->x[i];
+		c->z[n] = c->z[i];
+		n += c->z[i] >= min_z;
+	}
+	c->n = n;
+}
+
+static void
+top_p_apply(LlmSampler *s, float top_p)
+{
+	LlmCandidates *c = &s->c;
+	uint64_t total = 0;
+
+	s->math->weights(c->z, c->n, c->w);
+	for (int32_t i = 0; i < c->n; i++)
+		total += c->w[i];
+	llm_select_prefix(c, false, (uint64_t) ((double) total * (double) top_p));
+}
+
+/* Gumbel-max: the highest z + noise is a draw from softmax(z). Ties go to the first in the order. */
+static int32_t
+gumbel_pick(LlmSampler *s, const LlmSampleRow *row)
+{
+	LlmCandidates *c = &s->c;
+	int32_t best = 0;
+	float best_score;
+
+	s->math->gumbel(row->p.seed, (uint32_t) row->position, c->id, c->n, s->noise);
+	best_score = c->z[0] + s->noise[0];
+	for (int32_t i = 1; i < c->n; i++)
+	{
+		float score = c->z[i] + s->noise[i];
+
+		if (score > best_score || (score == best_score && c->x[i] > c->x[best]))
+		{
+			best = i;
+			best_score = score;
+		}
+	}
+	return c->id[best];
+}
+
+/* A draw from row x, whose highest value is top. */
+static int32_t
+row_draw(LlmSampler *s, const float *x, LlmRowTop top, const LlmSampleRow *row)
+{
+	const LlmSampleParams *p = &row->p;
+	float least; /* z below it cannot win: the noise of the highest token is known */
+	float g;
+
+	s->math->gumbel(p->seed, (uint32_t) row->position, &top.id, 1, &g);
+	least = g - LLM_GUMBEL_MAX;
+	if (p->min_p > 0.0f)
+		least = fmaxf(least, llm_logf(p->min_p));
+	s->math->scale(x, s->vocab_size, top.max, p->temperature, s->noise);
+	if ((p->top_k == 0 || p->top_k >= s->vocab_size) && p->top_p >= 1.0f)
+		candidates_collect(s, x, least);
+	else
+	{
+		candidates_collect(s, x, p->top_p < 1.0f ? LLM_EXP_MIN : -INFINITY);
+		if (p->top_k > 0 && p->top_k < s->c.n)
+			llm_select_prefix(&s->c, true, (uint64_t) p->top_k);
+		if (p->top_p < 1.0f)
+			top_p_apply(s, p->top_p);
+		candidates_drop(&s->c, least);
+	}
+	return gumbel_pick(s, row);
+}
+
+void
+llm_sampler_pick(LlmSampler *s, const float *logits, const LlmSampleRow *row, LlmSampleOut *out)
+{
+	const float *x = logits;
+	LlmRowTop raw = s->math->top(logits, s->vocab_size);
+	LlmRowTop top = raw;
+
+	memset(out, 0, sizeof(*out));
+	if (raw.bad || raw.id < 0)
+	{
+		fail(out, LLM_E_INTERNAL, "logits are not finite");
+		return;
+	}
+	if (!row_check(s, row, out))
+		return;
+	if (has_penalties(&row->p) || row->mask != NULL || row->n_banned > 0)
+	{
+		memcpy(s->logits, logits, (size_t) s->vocab_size * sizeof(float));
+		if (has_penalties(&row->p))
+			penalties_apply(s, row);
+		mask_apply(s, row);
+		x = s->logits;
+		top = s->math->top(x, s->vocab_size);
+		if (top.id < 0)
+		{
+			fail(out, LLM_E_INVALID, "no token is left to pick: all are masked or banned");
+			return;
+		}
+	}
+	out->token = row->p.temperature < TEMPERATURE_MIN ? top.id : row_draw(s, x, top, row);
+	out->logprob =
+		(logits[out->token] - raw.max) - llm_logf(s->math->sumexp(logits, s->vocab_size, raw.max));
+}

@@ -1,0 +1,92 @@
+/*
+ * sample/select.c - radix selection over ordered float keys.
+ *
+ * Three passes narrow the key at which the running sum of weights, taken from the highest key down,
+ * first reaches the target: 11, 11 and 10 bits of the key each, with a histogram of weights. What
+ * lies above the key is kept; of those that share it, the lowest ids until the target is met. Weights
+ * are integers, so sums do not depend on their order and the cut is exactly that of a full sort.
+ */
+#include "sample/select.h"
+
+#include <string.h>
+
+#define BITS 11
+#define BUCKETS (1 << BITS)
+
+/* A number that orders as the float does; -0 and +0 are one value. */
+static inline uint32_t
+order_key(float x)
+{
+	uint32_t bits;
+
+	x += 0.0f;
+	memcpy(&bits, &x, sizeof(bits));
+	return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+static inline uint64_t
+weight_of(const LlmCandidates *c, int by_count, int32_t i)
+{
+	return by_count ? 1 : c->w[i];
+}
+
+/* One pass: among keys that agree with *key above `shift` + `bits`, settle the next `bits` bits.
+ * *above is the weight of all that sorts before; it grows to stay below target. False when the
+ * target is beyond the sum of all. */
+static int
+narrow(const LlmCandidates *c, int by_count, uint64_t target, int shift, int bits, uint32_t *key,
+	   uint64_t *above)
+{
+	uint64_t sum[BUCKETS] = {0};
+	uint64_t high = ~(uint64_t) 0 << (shift + bits); /* bits already settled */
+	uint32_t mask = (1u << bits) - 1;
+
+	for (int32_t i = 0; i < c->n; i++)
+	{
+		uint32_t k = order_key(c->x[i]);
+
+		if ((k & high) == (*key & high))
+			sum[(k >> shift) & mask] += weight_of(c, by_count, i);
+	}
+	for (int32_t b = (int32_t) mask; b >= 0; b--)
+	{
+		if (sum[b] > 0 && *above + sum[b] >= target)
+		{
+			*key |= (uint32_t) b << shift;
+			return 1;
+		}
+		*above += sum[b];
+	}
+	return 0;
+}
+
+void
+llm_select_prefix(LlmCandidates *c, int by_count, uint64_t target)
+{
+	uint32_t key = 0;
+	uint64_t above = 0;
+	int32_t n = 0;
+
+	if (target == 0)
+		target = 1;
+	if (!narrow(c, by_count, target, 32 - BITS, BITS, &key, &above) ||
+		!narrow(c, by_count, target, 32 - 2 * BITS, BITS, &key, &above) ||
+		!narrow(c, by_count, target, 0, 32 - 2 * BITS, &key, &above))
+		return;
+	for (int32_t i = 0; i < c->n; i++)
+	{
+		uint32_t k = order_key(c->x[i]);
+		uint64_t w = weight_of(c, by_count, i);
+
+		if (k < key || (k == key && above >= target))
+			continue;
+		if (k == key)
+			above += w;
+		c->id[n] = c->id[i];
+		c->x[n] = c->x[i];
+		c->z[n] = c->z[i];
+		c->w[n] = w;
+		n++;
+	}
+	c->n = n;
+}
