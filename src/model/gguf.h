@@ -9,6 +9,7 @@
 #define LLM_MODEL_GGUF_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/status.h"
@@ -20,6 +21,8 @@ typedef struct LlmGguf LlmGguf;
 /* Open, map and check a whole file. dir as in llm_file_open. Errors: LLM_E_MODEL; text or detail
  * names the key or tensor that is wrong. */
 LlmStatus llm_gguf_open(const char *dir, const char *path, LlmGguf **out, LlmError *err);
+/* The same over bytes that the caller keeps until llm_gguf_close. */
+LlmStatus llm_gguf_open_memory(const void *data, size_t nbytes, LlmGguf **out, LlmError *err);
 void llm_gguf_close(LlmGguf *g);
 
 /* Presence of a key, whatever its type. */
@@ -48,9 +51,16 @@ int64_t llm_gguf_tensor_type(const LlmGguf *g, const char *name);
 uint64_t llm_gguf_n_tensors(const LlmGguf *g);
 const char *llm_gguf_tensor_name(const LlmGguf *g, uint64_t i);
 /* Number of elements of tensor i, and of all tensors: "parameters". */
+uint64_t llm_gguf_tensor_n_params(const LlmGguf *g, uint64_t i);
 uint64_t llm_gguf_n_params(const LlmGguf *g);
 uint64_t llm_gguf_nbytes(const LlmGguf *g); /* of the file */
 /* XXH3-128 over the whole file. */
 void llm_gguf_digest(const LlmGguf *g, uint64_t digest[2]);
+
+#define LLM_GGUF_SHOW_CAP 72
+
+/* Text of a file made fit for an error message: printable ASCII, other bytes as \xNN, cut to the
+ * room with "..." at its end. Returns out. */
+const char *llm_gguf_show(LlmStr s, char out[LLM_GGUF_SHOW_CAP]);
 
 #endif
