@@ -87,10 +87,10 @@ explain_usage_text(const LlmNodeState *node, ExplainState *es)
 {
 	const LlmCallUsage *u = &node->usage;
 
-	ExplainIndentText(es);
+	appendStringInfoSpaces(es->str, es->indent * 2);
 	appendStringInfo(es->str, "LLM Model: %s   Requests: " INT64_FORMAT "   Peak In Flight: %d\n",
 					 node->model != NULL ? node->model : "none", u->requests, node->peak);
-	ExplainIndentText(es);
+	appendStringInfoSpaces(es->str, es->indent * 2);
 	appendStringInfo(es->str,
 					 "LLM Tokens: prompt=" INT64_FORMAT " cached=" INT64_FORMAT
 					 " generated=" INT64_FORMAT,
