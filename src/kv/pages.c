@@ -1,0 +1,142 @@
+/* kv/pages.c - free list and reference counts of one KV group's pages. */
+#include "kv/pages.h"
+
+#include <stdlib.h>
+
+struct LlmPages
+{
+	int32_t n_pages;    /* with page 0 */
+	int32_t n_free;     /* length of the free list */
+	int32_t free_head;  /* last page that became free; 0 = none */
+	int32_t *refs;      /* [n_pages] owners; page 0 has one that never goes */
+	int32_t *next_free; /* [n_pages] 0 = end of the list */
+	int32_t bad_page;   /* first wrong release or ref, -1 = none */
+};
+
+LlmStatus
+llm_kv_pages_create(int32_t n_pages, LlmPages **out, LlmError *err)
+{
+	LlmPages *p;
+
+	if (n_pages < 2)
+		return llm_error_set(err, LLM_E_INVALID, "a page pool needs at least 2 pages, not %d",
+							 n_pages);
+	if ((p = calloc(1, sizeof(*p))) == NULL ||
+		(p->refs = calloc((size_t) n_pages, sizeof(int32_t))) == NULL ||
+		(p->next_free = calloc((size_t) n_pages, sizeof(int32_t))) == NULL)
+	{
+		llm_kv_pages_free(p);
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory for the table of %d KV pages",
+							 n_pages);
+	}
+	p->n_pages = n_pages;
+	p->bad_page = -1;
+	p->refs[0] = 1;
+	p->n_free = n_pages - 1;
+	p->free_head = 1;
+	for (int32_t i = 1; i + 1 < n_pages; i++)
+		p->next_free[i] = i + 1;
+	*out = p;
+	return LLM_OK;
+}
+
+void
+llm_kv_pages_free(LlmPages *p)
+{
+	if (p == NULL)
+		return;
+	free(p->refs);
+	free(p->next_free);
+	free(p);
+}
+
+int32_t
+llm_kv_pages_alloc(LlmPages *p)
+{
+	int32_t page = p->free_head;
+
+	if (page == 0)
+		return 0;
+	p->free_head = p->next_free[page];
+	p->next_free[page] = 0;
+	p->n_free--;
+	p->refs[page] = 1;
+	return page;
+}
+
+/* True when page is one that somebody holds; otherwise the mistake is remembered for the audit. */
+static bool
+held_by_someone(LlmPages *p, int32_t page)
+{
+	if (page > 0 && page < p->n_pages && p->refs[page] > 0)
+		return true;
+	if (p->bad_page < 0)
+		p->bad_page = page < 0 ? 0 : page;
+	return false;
+}
+
+void
+llm_kv_pages_ref(LlmPages *p, int32_t page)
+{
+	if (held_by_someone(p, page))
+		p->refs[page]++;
+}
+
+void
+llm_kv_pages_release(LlmPages *p, int32_t page)
+{
+	if (!held_by_someone(p, page) || --p->refs[page] > 0)
+		return;
+	p->next_free[page] = p->free_head;
+	p->free_head = page;
+	p->n_free++;
+}
+
+LlmPageCounts
+llm_kv_pages_counts(const LlmPages *p)
+{
+	LlmPageCounts c = {.total = p->n_pages - 1, .free = p->n_free};
+
+	c.referenced = c.total - c.free - c.cached;
+	return c;
+}
+
+bool
+llm_kv_pages_audit(const LlmPages *p, const int32_t *held, LlmError *err)
+{
+	int32_t n_free = 0;
+	int32_t n_unreferenced = 0;
+
+	if (p->bad_page >= 0)
+	{
+		llm_error_set(err, LLM_E_INTERNAL, "KV page %d was released or shared without an owner",
+					  p->bad_page);
+		return false;
+	}
+	for (int32_t page = p->free_head; page != 0; page = p->next_free[page])
+	{
+		if (page < 0 || page >= p->n_pages || p->refs[page] != 0 || ++n_free >= p->n_pages)
+		{
+			llm_error_set(err, LLM_E_INTERNAL, "the list of free KV pages is broken at page %d",
+						  page);
+			return false;
+		}
+	}
+	for (int32_t page = 1; page < p->n_pages; page++)
+	{
+		if (p->refs[page] != held[page])
+		{
+			llm_error_set(err, LLM_E_INTERNAL, "KV page %d has %d references but %d owners", page,
+						  p->refs[page], held[page]);
+			return false;
+		}
+		n_unreferenced += p->refs[page] == 0;
+	}
+	if (n_free != p->n_free || n_free != n_unreferenced)
+	{
+		llm_error_set(err, LLM_E_INTERNAL, "%d KV pages are free, %d on the list, %d counted",
+					  n_unreferenced, n_free, p->n_free);
+		return false;
+	}
+	return true;
+}

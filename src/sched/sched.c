@@ -1,0 +1,468 @@
+/* sched/sched.c - the token-budget loop: pages, decodes, prefills, admissions (see sched.h). */
+#include "sched/sched.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/rng.h"
+#include "sched/queue.h"
+
+struct LlmSched
+{
+	LlmSchedOptions o;   /* as created: the sizes of the arrays */
+	int32_t max_rows;    /* in force, <= o.max_rows */
+	int32_t max_running; /* in force, <= o.max_running */
+	LlmPages *pages[LLM_KV_GROUPS_MAX];
+	LlmSchedQueue queue; /* sequences that wait */
+	LlmSeq **running;    /* [o.max_running] best first */
+	int32_t n_running;
+	int32_t cursor; /* running index at which the next step's decodes begin */
+	LlmPlan plan;   /* items [o.max_running] */
+	bool in_flight; /* the plan runs: between next and done */
+	uint64_t n_steps;
+	uint64_t n_arrivals;
+	uint64_t n_tickets;
+	int64_t n_preemptions;
+	int32_t *held; /* [o.n_pages] scratch of the audit */
+};
+
+LlmStatus
+llm_sched_create(const LlmSchedOptions *o, LlmSched **out, LlmError *err)
+{
+	LlmSched *s;
+	LlmStatus st = LLM_OK;
+
+	if (o->n_groups < 1 || o->n_groups > LLM_KV_GROUPS_MAX || o->max_rows < 1 || o->max_running < 1)
+		return llm_error_set(err, LLM_E_INVALID, "a scheduler of %d rows, %d sequences, %d groups",
+							 o->max_rows, o->max_running, o->n_groups);
+	if ((s = calloc(1, sizeof(*s))) == NULL)
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory for the scheduler");
+	s->o = *o;
+	s->max_rows = o->max_rows;
+	s->max_running = o->max_running;
+	s->running = calloc((size_t) o->max_running, sizeof(*s->running));
+	s->plan.items = calloc((size_t) o->max_running, sizeof(*s->plan.items));
+	for (int g = 0; g < o->n_groups && st == LLM_OK; g++)
+		st = llm_kv_pages_create(o->n_pages, &s->pages[g], err);
+	if (st == LLM_OK)
+		s->held = calloc((size_t) o->n_pages, sizeof(*s->held));
+	if (st == LLM_OK && (s->running == NULL || s->plan.items == NULL || s->held == NULL))
+		st = llm_error_set(err, LLM_E_MEMORY, "out of memory for a scheduler of %d sequences",
+						   o->max_running);
+	if (st == LLM_OK)
+		*out = s;
+	else
+		llm_sched_free(s);
+	return st;
+}
+
+void
+llm_sched_free(LlmSched *s)
+{
+	if (s == NULL)
+		return;
+	for (int g = 0; g < LLM_KV_GROUPS_MAX; g++)
+		llm_kv_pages_free(s->pages[g]);
+	free(s->running);
+	free(s->plan.items);
+	free(s->held);
+	free(s);
+}
+
+static int32_t
+clamp(int32_t v, int32_t max)
+{
+	return v < 1 ? 1 : v > max ? max : v;
+}
+
+void
+llm_sched_limits_set(LlmSched *s, int32_t max_rows, int32_t max_running)
+{
+	s->max_rows = clamp(max_rows, s->o.max_rows);
+	s->max_running = clamp(max_running, s->o.max_running);
+}
+
+/* ---- pages ---- */
+
+static int32_t
+pages_free(const LlmSched *s)
+{
+	int32_t n = INT32_MAX;
+
+	for (int g = 0; g < s->o.n_groups; g++)
+	{
+		int32_t f = llm_kv_pages_counts(s->pages[g]).free;
+
+		n = f < n ? f : n;
+	}
+	return n;
+}
+
+/* Give seq pages for all its known tokens in every group; false (and nothing taken) when there are
+ * not enough. */
+static bool
+pages_grow(LlmSched *s, LlmSeq *seq)
+{
+	int32_t need = llm_seq_pages((int32_t) seq->tokens.len);
+
+	if (need > seq->cap_pages || need - seq->n_pages > pages_free(s))
+		return false;
+	for (; seq->n_pages < need; seq->n_pages++)
+		for (int g = 0; g < s->o.n_groups; g++)
+			seq->table[g][seq->n_pages] = llm_kv_pages_alloc(s->pages[g]);
+	return true;
+}
+
+/* Give all pages back; nothing of the sequence is computed any more. */
+static void
+pages_drop(LlmSched *s, LlmSeq *seq)
+{
+	while (seq->n_pages > 0)
+	{
+		seq->n_pages--;
+		for (int g = 0; g < s->o.n_groups; g++)
+			llm_kv_pages_release(s->pages[g], seq->table[g][seq->n_pages]);
+	}
+	seq->n_computed = 0;
+}
+
+/* ---- the running list ---- */
+
+static void
+running_insert(LlmSched *s, LlmSeq *seq)
+{
+	int32_t i = s->n_running;
+
+	while (i > 0 && llm_sched_queue_before(seq, s->running[i - 1]))
+	{
+		s->running[i] = s->running[i - 1];
+		i--;
+	}
+	s->running[i] = seq;
+	s->n_running++;
+	if (i < s->cursor)
+		s->cursor++;
+	seq->state = LLM_SEQ_RUNNING;
+}
+
+static void
+running_remove(LlmSched *s, LlmSeq *seq)
+{
+	int32_t i = 0;
+
+	while (s->running[i] != seq)
+		i++;
+	s->n_running--;
+	memmove(&s->running[i], &s->running[i + 1], (size_t) (s->n_running - i) * sizeof(*s->running));
+	if (i < s->cursor)
+		s->cursor--;
+}
+
+static void
+preempt(LlmSched *s, LlmSeq *seq)
+{
+	running_remove(s, seq);
+	pages_drop(s, seq);
+	seq->state = LLM_SEQ_WAITING;
+	seq->n_preempted++;
+	seq->stepped = false;
+	llm_sched_queue_push(&s->queue, seq);
+	s->plan.n_preempted++;
+	s->n_preemptions++;
+}
+
+/* Tests: preempt one running sequence, chosen by the step's number. One that was preempted before
+ * must have got a token since, or a prefill longer than preempt_every steps would never end. */
+static void
+preempt_forced(LlmSched *s)
+{
+	uint32_t first;
+
+	if (s->o.preempt_every == 0 || s->n_steps % s->o.preempt_every != 0 || s->n_running == 0)
+		return;
+	first = llm_rng_u32(s->n_steps, 0, 0) % (uint32_t) s->n_running;
+	for (int32_t k = 0; k < s->n_running; k++)
+	{
+		LlmSeq *seq = s->running[((int32_t) first + k) % s->n_running];
+
+		if (seq->stepped || seq->n_preempted == 0)
+		{
+			preempt(s, seq);
+			return;
+		}
+	}
+}
+
+/* ---- one step ---- */
+
+static int32_t
+rest(const LlmSeq *seq)
+{
+	return (int32_t) seq->tokens.len - seq->n_computed;
+}
+
+static void
+schedule(LlmSched *s, LlmSeq *seq, int32_t n)
+{
+	LlmPlanItem *it = &s->plan.items[s->plan.n_items++];
+
+	it->seq = seq;
+	it->begin = seq->n_computed;
+	it->n = n;
+	it->completes = n == rest(seq);
+	seq->n_computed += n;
+	seq->stepped |= it->completes;
+	seq->in_flight++;
+	s->plan.n_rows += n;
+}
+
+static int32_t
+budget(const LlmSched *s)
+{
+	return s->max_rows - s->plan.n_rows;
+}
+
+/* Pages for the next token of every running sequence, best first; the victim is always the last,
+ * so it is never one that was served before. */
+static void
+step_pages(LlmSched *s)
+{
+	for (int32_t i = 0; i < s->n_running; i++)
+		while (i < s->n_running && !pages_grow(s, s->running[i]))
+			preempt(s, s->running[s->n_running - 1]);
+}
+
+static void
+step_decodes(LlmSched *s)
+{
+	int32_t start = s->cursor < s->n_running ? s->cursor : 0;
+
+	s->cursor = 0;
+	for (int32_t k = 0; k < s->n_running; k++)
+	{
+		int32_t i = (start + k) % s->n_running;
+
+		if (rest(s->running[i]) != 1)
+			continue;
+		if (budget(s) == 0)
+		{
+			s->cursor = i; /* the first that had no room begins the next step */
+			return;
+		}
+		schedule(s, s->running[i], 1);
+	}
+}
+
+static void
+step_prefill(LlmSched *s, LlmSeq *seq)
+{
+	int32_t n = rest(seq) < budget(s) ? rest(seq) : budget(s);
+
+	if (n > 0)
+		schedule(s, seq, n);
+}
+
+/* Free pages that must remain after an admission, so that running sequences can grow for a while
+ * without preempting anybody. */
+static int32_t
+watermark(const LlmSched *s)
+{
+	return s->n_running == 0 ? 0 : 1 + (s->o.n_pages - 1) / 128 + s->n_running / 4;
+}
+
+static void
+step_admit(LlmSched *s)
+{
+	while (budget(s) > 0 && s->n_running < s->max_running)
+	{
+		LlmSeq *seq = llm_sched_queue_best(&s->queue);
+
+		if (seq == NULL || (s->n_running > 0 && (seq->alone || s->running[0]->alone)) ||
+			llm_seq_pages((int32_t) seq->tokens.len) + watermark(s) > pages_free(s))
+			return;
+		if (!pages_grow(s, seq))
+			return;
+		llm_sched_queue_unlink(&s->queue, seq);
+		llm_sched_queue_served(&s->queue, seq);
+		if (seq->ticket == 0)
+			seq->ticket = ++s->n_tickets;
+		running_insert(s, seq);
+		step_prefill(s, seq);
+	}
+}
+
+const LlmPlan *
+llm_sched_next(LlmSched *s)
+{
+	s->n_steps++;
+	s->plan.n_items = 0;
+	s->plan.n_rows = 0;
+	s->plan.n_preempted = 0;
+	preempt_forced(s);
+	step_pages(s);
+	step_decodes(s);
+	for (int32_t i = 0; i < s->n_running; i++)
+		if (rest(s->running[i]) > 1)
+			step_prefill(s, s->running[i]);
+	if (s->plan.n_preempted == 0)
+		step_admit(s);
+	s->in_flight = true;
+	return &s->plan;
+}
+
+/* The last step of a removed sequence's life with the scheduler. */
+static void
+retire(LlmSched *s, LlmSeq *seq)
+{
+	pages_drop(s, seq);
+	llm_sched_queue_leave(&s->queue, seq);
+	s->o.retired(s->o.arg, seq);
+}
+
+void
+llm_sched_done(LlmSched *s)
+{
+	if (!s->in_flight)
+		return;
+	s->in_flight = false;
+	for (int32_t i = 0; i < s->plan.n_items; i++)
+	{
+		LlmSeq *seq = s->plan.items[i].seq;
+
+		if (--seq->in_flight == 0 && seq->state == LLM_SEQ_DONE)
+		{
+			s->plan.items[i].seq = NULL;
+			retire(s, seq);
+		}
+	}
+}
+
+/* ---- coming and going ---- */
+
+int32_t
+llm_sched_need(int32_t max_len)
+{
+	return llm_seq_pages(max_len - 1);
+}
+
+LlmStatus
+llm_sched_submit(LlmSched *s, LlmSeq *seq, LlmError *err)
+{
+	int32_t need = llm_sched_need(seq->max_len);
+	int32_t total = s->o.n_pages - 1;
+
+	if (need > total)
+	{
+		llm_error_set(err, LLM_E_KV_MEMORY,
+					  "the request needs %d KV pages for up to %d tokens, but there are %d", need,
+					  seq->max_len, total);
+		llm_error_hint(err, "Ask for fewer tokens, or raise the KV cache memory.");
+		llm_error_numbers(err, need, total);
+		return LLM_E_KV_MEMORY;
+	}
+	if (!llm_sched_queue_join(&s->queue, seq))
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory for a client's queue");
+	seq->state = LLM_SEQ_WAITING;
+	seq->arrival = ++s->n_arrivals;
+	llm_sched_queue_push(&s->queue, seq);
+	return LLM_OK;
+}
+
+void
+llm_sched_remove(LlmSched *s, LlmSeq *seq)
+{
+	if (seq->state == LLM_SEQ_WAITING)
+		llm_sched_queue_unlink(&s->queue, seq);
+	else if (seq->state == LLM_SEQ_RUNNING)
+		running_remove(s, seq);
+	else
+		return;
+	seq->state = LLM_SEQ_DONE;
+	if (seq->in_flight == 0)
+		retire(s, seq);
+}
+
+/* ---- watching ---- */
+
+int32_t
+llm_sched_running(const LlmSched *s)
+{
+	return s->n_running;
+}
+
+int32_t
+llm_sched_waiting(const LlmSched *s)
+{
+	return s->queue.n_waiting;
+}
+
+int64_t
+llm_sched_preemptions(const LlmSched *s)
+{
+	return s->n_preemptions;
+}
+
+LlmPageCounts
+llm_sched_pages(const LlmSched *s)
+{
+	LlmPageCounts sum = {0};
+
+	for (int g = 0; g < s->o.n_groups; g++)
+	{
+		LlmPageCounts c = llm_kv_pages_counts(s->pages[g]);
+
+		sum.total += c.total;
+		sum.free += c.free;
+		sum.cached += c.cached;
+		sum.referenced += c.referenced;
+	}
+	return sum;
+}
+
+/* The pages that seq holds in group g, counted into held; false when it holds too few or too many
+ * for its tokens. */
+static bool
+audit_seq(const LlmSched *s, const LlmSeq *seq, int g)
+{
+	if (seq->n_computed < 0 || seq->n_computed > (int32_t) seq->tokens.len ||
+		seq->n_pages < llm_seq_pages(seq->n_computed) ||
+		seq->n_pages > llm_seq_pages((int32_t) seq->tokens.len))
+		return false;
+	for (int32_t i = 0; i < seq->n_pages; i++)
+	{
+		int32_t page = seq->table[g][i];
+
+		if (page < 1 || page >= s->o.n_pages)
+			return false;
+		s->held[page]++;
+	}
+	return true;
+}
+
+bool
+llm_sched_audit(const LlmSched *s, LlmError *err)
+{
+	int32_t n_waiting = 0;
+	bool ok = true;
+
+	for (int g = 0; g < s->o.n_groups && ok; g++)
+	{
+		memset(s->held, 0, (size_t) s->o.n_pages * sizeof(*s->held));
+		for (int32_t i = 0; i < s->n_running && ok; i++)
+			ok = s->running[i]->state == LLM_SEQ_RUNNING && audit_seq(s, s->running[i], g);
+		for (int32_t i = 0; s->in_flight && i < s->plan.n_items && ok; i++)
+			if (s->plan.items[i].seq->state == LLM_SEQ_DONE)
+				ok = audit_seq(s, s->plan.items[i].seq, g);
+		if (ok && !llm_kv_pages_audit(s->pages[g], s->held, err))
+			return false;
+	}
+	for (const LlmSchedClient *c = s->queue.clients; c != NULL; c = c->next)
+		for (const LlmSeq *q = c->head; q != NULL; q = q->next, n_waiting++)
+			ok = ok && q->state == LLM_SEQ_WAITING && q->n_pages == 0 && q->n_computed == 0;
+	if (!ok || n_waiting != s->queue.n_waiting)
+	{
+		llm_error_set(err, LLM_E_INTERNAL, "a sequence is queued wrongly or holds a wrong page");
+		return false;
+	}
+	return true;
+}

@@ -1,0 +1,101 @@
+/*
+ * sched/sched.h - which tokens of which sequences run in the next step.
+ *
+ * One loop for everything: a sequence's n_computed chases its number of known tokens under a budget
+ * of rows per step. A decode is a sequence that lacks one token, a prefill one that lacks more; a
+ * preempted sequence is a prefill again. (The unified loop is that of vLLM's V1 scheduler.)
+ *
+ * A step takes, in this order:
+ *   1. pages for the next token of every running sequence; when none is free, the running sequence
+ *      of lowest priority and latest first admission is preempted: it gives its pages back, keeps
+ *      its tokens, and queues again before all that were never admitted;
+ *   2. one row for each decode, in rotation when the budget is smaller than their number;
+ *   3. chunks of unfinished prefills, best first;
+ *   4. when nobody was preempted in this step: waiting sequences, highest priority first, round
+ *      robin over clients, first come within a client. A sequence is admitted only when pages for
+ *      all its known tokens are free and a watermark of free pages remains (the watermark is waived
+ *      for the only sequence). Nobody is let past the best one that waits, so none starves.
+ *
+ * Progress: the running sequence of highest priority and earliest ticket is never preempted for
+ * want of pages, and llm_sched_submit refuses what the whole pool could not hold.
+ *
+ * Knows no tensors, text or time. Nothing here allocates after submit. Not thread-safe.
+ */
+#ifndef LLM_SCHED_SCHED_H
+#define LLM_SCHED_SCHED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/status.h"
+#include "kv/pages.h"
+#include "sched/seq.h"
+
+typedef struct LlmSched LlmSched;
+
+typedef struct LlmSchedOptions
+{
+	int32_t n_groups;       /* KV groups; each has its own page ids */
+	int32_t n_pages;        /* pages of each group, with page 0 */
+	int32_t max_rows;       /* rows in a step */
+	int32_t max_running;    /* running sequences */
+	uint32_t preempt_every; /* 0 = never; tests: preempt some running sequence every n steps */
+	/* A removed sequence is out of the scheduler's hands: its pages are back, its owner may free
+	 * it. Called from llm_sched_remove, or from llm_sched_done when a step was in flight. */
+	void (*retired)(void *arg, LlmSeq *seq);
+	void *arg;
+} LlmSchedOptions;
+
+/* One sequence's rows in a step: tokens [begin, begin + n) at those positions. */
+typedef struct LlmPlanItem
+{
+	LlmSeq *seq;
+	int32_t begin;
+	int32_t n;
+	bool completes; /* the last row's output is the next token */
+} LlmPlanItem;
+
+/* What one step runs. Owned by the scheduler, valid until the next llm_sched_next. */
+typedef struct LlmPlan
+{
+	LlmPlanItem *items; /* [n_items] */
+	int32_t n_items;
+	int32_t n_rows;
+	int32_t n_preempted; /* sequences that lost their pages in this step */
+} LlmPlan;
+
+LlmStatus llm_sched_create(const LlmSchedOptions *o, LlmSched **out, LlmError *err);
+/* No sequence may be with the scheduler. */
+void llm_sched_free(LlmSched *s);
+
+/* Lower or raise the budget; values are kept within 1 .. what llm_sched_create got. */
+void llm_sched_limits_set(LlmSched *s, int32_t max_rows, int32_t max_running);
+
+/* Pages of one group that a sequence of max_len tokens needs: its last token is never stored. */
+int32_t llm_sched_need(int32_t max_len);
+
+/* Queue a sequence. LLM_E_KV_MEMORY with both numbers when the pool can never hold it. */
+LlmStatus llm_sched_submit(LlmSched *s, LlmSeq *seq, LlmError *err);
+
+/* Take a sequence out, in whatever state; it leaves scheduling at once, and its pages go back when
+ * no step refers to them. A second call does nothing. */
+void llm_sched_remove(LlmSched *s, LlmSeq *seq);
+
+/* Plan the next step. No rows with sequences left means: everyone was preempted; call again. The
+ * step before must have been given to llm_sched_done. */
+const LlmPlan *llm_sched_next(LlmSched *s);
+
+/* The step has run (or failed): its pages are no longer in use by it. Call before tokens are
+ * appended or sequences removed. */
+void llm_sched_done(LlmSched *s);
+
+int32_t llm_sched_running(const LlmSched *s);
+int32_t llm_sched_waiting(const LlmSched *s);
+int64_t llm_sched_preemptions(const LlmSched *s); /* since creation */
+LlmPageCounts llm_sched_pages(const LlmSched *s); /* sum over groups */
+
+/* True when every page is free or held by exactly the sequences that should hold it, and the queues
+ * agree with their counts. */
+bool llm_sched_audit(const LlmSched *s, LlmError *err);
+
+#endif

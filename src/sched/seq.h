@@ -1,0 +1,63 @@
+/*
+ * sched/seq.h - a sequence: a request's tokens as the scheduler sees them.
+ *
+ * The token list is the only truth: what is computed, which pages are held, and where the sequence
+ * queues can be thrown away and made again from it. Memory is the owner's; the scheduler links
+ * sequences into its queues between llm_sched_submit and the `retired` callback.
+ */
+#ifndef LLM_SCHED_SEQ_H
+#define LLM_SCHED_SEQ_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/status.h"
+#include "core/str.h"
+#include "tensor/kv_spec.h"
+
+typedef enum LlmSeqState
+{
+	LLM_SEQ_NEW = 0,     /* not with the scheduler */
+	LLM_SEQ_WAITING = 1, /* queued; holds no page */
+	LLM_SEQ_RUNNING = 2, /* holds pages for all its known tokens */
+	LLM_SEQ_DONE = 3     /* removed; holds pages only while in_flight > 0 */
+} LlmSeqState;
+
+typedef struct LlmSeq
+{
+	LlmTokens tokens;    /* prompt, then generated; cap >= max_len, so it never moves in a step */
+	int32_t n_prompt;    /* of tokens */
+	int32_t max_len;     /* tokens.len never exceeds it */
+	int32_t n_computed;  /* tokens whose KV is stored, or will be by the step in flight */
+	uint64_t client;     /* round robin goes over clients */
+	int32_t priority;    /* higher first */
+	bool alone;          /* no other sequence in the batch */
+	LlmSeqState state;   /* scheduler's, as are all below */
+	int32_t in_flight;   /* submitted steps that refer to the pages */
+	int32_t n_preempted; /* times */
+	bool stepped;        /* finished its known tokens at least once since its admission */
+	uint64_t arrival;    /* order of submission, from 1 */
+	uint64_t ticket;     /* order of first admission, from 1; 0 = never admitted */
+	int32_t n_pages;     /* pages held, the same in every group */
+	int32_t cap_pages;   /* room in each table */
+	int32_t n_groups;    /* tables */
+	int32_t *table[LLM_KV_GROUPS_MAX]; /* [cap_pages] page ids; owned */
+	struct LlmSchedClient *home;       /* the client's queue */
+	struct LlmSeq *prev, *next;        /* in that queue while waiting */
+	void *owner;                       /* not the scheduler's */
+} LlmSeq;
+
+/* Pages that n tokens take. */
+static inline int32_t
+llm_seq_pages(int32_t n)
+{
+	return (n + LLM_PAGE_TOKENS - 1) / LLM_PAGE_TOKENS;
+}
+
+/* An empty sequence with room for max_len tokens and their pages; fields set by the caller
+ * afterwards: tokens, n_prompt, client, priority, alone, owner. LLM_E_MEMORY. */
+LlmStatus llm_seq_init(LlmSeq *s, int32_t max_len, int32_t n_groups, LlmError *err);
+/* Frees the sequence's memory; it must hold no page. */
+void llm_seq_fini(LlmSeq *s);
+
+#endif
