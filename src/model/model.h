@@ -35,13 +35,16 @@ typedef struct LlmModelConfig
 
 typedef struct LlmModel LlmModel;
 
-/* Read and check the configuration alone; cheap. LLM_E_MODEL naming key and value. */
+/* Read and check the configuration alone; cheap. LLM_E_MODEL or LLM_E_UNSUPPORTED naming key and
+ * value. */
 LlmStatus llm_model_config_read(const LlmGguf *g, LlmModelConfig *out, LlmError *err);
 
 /* Called while weights are repacked: nbytes done so far. */
 typedef void (*LlmModelProgress)(void *arg, int64_t nbytes_done);
 
-/* Configuration, tensor shapes, and weights repacked on the device. g may be closed afterwards. */
+/* Configuration, tensor shapes, and weights repacked on the device. g may be closed afterwards. On
+ * failure nothing stays on the device. LLM_E_MODEL, or LLM_E_UNSUPPORTED for what is known but not
+ * built, naming key or tensor. */
 LlmStatus llm_model_create(const LlmGguf *g, LlmDevice *dev, LlmModelProgress progress, void *arg,
 						   LlmModel **out, LlmError *err);
 /* The echo device's model: no weights, a store that holds token ids. */
@@ -59,7 +62,7 @@ int llm_model_kv_groups(const LlmModel *m, LlmDtype kv_type, LlmKvGroup out[LLM_
 LlmDeviceLimits llm_model_limits(const LlmModel *m, int32_t max_rows, int32_t max_out);
 
 /* Record one step between step_begin and step_end; returns the logits [n_out, vocab_size] that
- * `sample` takes. */
+ * `sample` takes. A batch with n_out 0 has none: the result has slot -1 and no op may take it. */
 LlmAct llm_model_forward(const LlmModel *m, LlmDevice *dev, const LlmBatch *batch);
 
 #endif
