@@ -1,0 +1,109 @@
+/* echo/echo_sample.c - read a sequence back through its block table and say the next token. */
+#include "echo/echo_impl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/log.h"
+#include "echo/echo_reply.h"
+
+static void __attribute__((format(printf, 3, 4)))
+row_fail(LlmSampleOut *out, LlmStatus status, const char *fmt, ...)
+{
+	va_list ap;
+
+	out->token = -1;
+	out->status = status;
+	va_start(ap, fmt);
+	vsnprintf(out->message, sizeof(out->message), fmt, ap);
+	va_end(ap);
+}
+
+/* The sequence of row r, read back through its table into d->tokens; false when it is not what the
+ * caller's history says. */
+static bool
+sequence_read(LlmEchoDevice *d, int32_t r, const LlmSampleRow *row, LlmSampleOut *out)
+{
+	const LlmBatch *b = &d->batch;
+	int32_t seq = b->row_seq[r];
+	int32_t len = b->kv_len[seq];
+
+	if (len != row->n_history || b->pos[r] != len - 1 || row->n_prompt > len ||
+		len > d->limits.max_pos || len > b->table_stride * LLM_PAGE_TOKENS)
+	{
+		row_fail(out, LLM_E_INTERNAL, "position %d: store holds %d tokens, history %d", b->pos[r],
+				 len, row->n_history);
+		return false;
+	}
+	for (int32_t i = 0; i < len; i++)
+	{
+		int32_t page = b->table[0][seq * b->table_stride + i / LLM_PAGE_TOKENS];
+
+		if (page <= 0 || page >= d->n_pages)
+		{
+			row_fail(out, LLM_E_INTERNAL, "position %d lies in page %d of %d", i, page, d->n_pages);
+			return false;
+		}
+		d->tokens[i] = d->store[(int64_t) page * LLM_PAGE_TOKENS + i % LLM_PAGE_TOKENS];
+		if (d->tokens[i] != row->history[i])
+		{
+			row_fail(out, LLM_E_INTERNAL, "position %d: store holds token %d, history %d", i,
+					 d->tokens[i], row->history[i]);
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool
+is_allowed(const LlmSampleRow *row, int32_t id)
+{
+	if (row->mask != NULL && (row->mask[id / 32] >> (id % 32) & 1) == 0)
+		return false;
+	for (int32_t i = 0; i < row->n_banned; i++)
+		if (row->banned[i] == id)
+			return false;
+	return true;
+}
+
+/* Faults that the prompt asks for at its first token. */
+static void
+reply_faults(const LlmEchoReply *reply)
+{
+	if (reply->delay_ms > 0)
+		llm_echo_sleep(reply->delay_ms);
+	if (reply->hang)
+		llm_echo_hang();
+	if (reply->crash)
+		abort();
+}
+
+void
+llm_echo_row_sample(LlmEchoDevice *d, int32_t r, const LlmSampleRow *row, LlmSampleOut *out)
+{
+	LlmEchoReply reply;
+	int32_t i = row->n_history - row->n_prompt;
+
+	if (!sequence_read(d, r, row, out))
+	{
+		llm_log(LLM_LOG_ERROR, "echo device: %s", out->message);
+		return;
+	}
+	llm_echo_reply_parse(d->tokens, row->n_prompt, row->p.seed, d->text, &reply);
+	if (i == 0)
+		reply_faults(&reply);
+	if (reply.status != LLM_OK)
+	{
+		row_fail(out, reply.status, "%s", reply.message);
+		return;
+	}
+	if (reply.nan)
+	{
+		row_fail(out, LLM_E_INTERNAL, "logits are not finite");
+		return;
+	}
+	out->token = llm_echo_reply_token(&reply, i, !is_allowed(row, LLM_ECHO_EOS));
+	if (!is_allowed(row, out->token))
+		row_fail(out, LLM_E_INVALID, "the echo's token %d is masked or banned", out->token);
+}
