@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core/log.h"
 #include "echo/echo_reply.h"
 
 static void __attribute__((format(printf, 3, 4)))
@@ -86,10 +85,7 @@ llm_echo_row_sample(LlmEchoDevice *d, int32_t r, const LlmSampleRow *row, LlmSam
 	int32_t i = row->n_history - row->n_prompt;
 
 	if (!sequence_read(d, r, row, out))
-	{
-		llm_log(LLM_LOG_ERROR, "echo device: %s", out->message);
 		return;
-	}
 	llm_echo_reply_parse(d->tokens, row->n_prompt, row->p.seed, d->text, &reply);
 	if (i == 0)
 		reply_faults(&reply);
