@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Reference outputs of small llama models, computed in double precision from the GGUF file alone.
+
+Usage: make_golden.py DIR...   (standard library only; a few seconds per model)
+
+DIR holds model.gguf and golden.json. Of golden.json only the prompts' ids are read; everything else in
+it and the pN.logits files are written anew. Nothing is shared with the engine: this is plain textbook
+code for one token after the other, so that agreement means something.
+"""
+import array
+import json
+import math
+import os
+import struct
+import sys
+from operator import mul
+
+N_GREEDY = 32
+SCALARS = {0: 'B', 1: 'b', 2: 'H', 3: 'h', 4: 'I', 5: 'i', 6: 'f', 7: '?', 10: 'Q', 11: 'q', 12: 'd'}
+
+
+class Gguf:
+    """Key-values and dequantised tensors (lists of rows of Python floats) of a GGUF file."""
+
+    def __init__(self, path):
+        with open(path, 'rb') as f:
+            self.bytes = f.read()
+        self.at = 4
+        version, n_tensors, n_kv = self.take('I'), self.take('Q'), self.take('Q')
+        if self.bytes[:4] != b'GGUF' or version not in (2, 3):
+            raise ValueError(path + ' is not a GGUF file of version 2 or 3')
+        self.kv = {}
+        for _ in range(n_kv):
+            key = self.text()
+            self.kv[key] = self.value(self.take('I'))
+        infos = []
+        for _ in range(n_tensors):
+            name = self.text()
+            dims = [self.take('Q') for _ in range(self.take('I'))]
+            infos.append((name, dims, self.take('I'), self.take('Q')))
+        align = self.kv.get('general.alignment', 32)
+        base = -(-self.at // align) * align
+        self.tensors = {name: self.rows(dims, kind, base + offset) for name, dims, kind, offset in infos}
+
+    def take(self, fmt):
+        v = struct.unpack_from('<' + fmt, self.bytes, self.at)[0]
+        self.at += struct.calcsize('<' + fmt)
+        return v
+
+    def text(self):
+        n = self.take('Q')
+        self.at += n
+        return self.bytes[self.at - n:self.at].decode('utf-8', 'replace')
+
+    def value(self, kind):
+        if kind == 8:
+            return self.text()
+        if kind == 9:
+            item, n = self.take('I'), self.take('Q')
+            return [self.value(item) for _ in range(n)]
+        return self.take(SCALARS[kind])
+
+    def rows(self, dims, kind, at):
+        cols = dims[0]
+        n_rows = math.prod(dims[1:])
+        decode, nbytes = {0: (self.f32, 4 * cols), 1: (self.f16, 2 * cols), 2: (self.q4_0, cols // 32 * 18),
+                          3: (self.q4_1, cols // 32 * 20), 8: (self.q8_0, cols // 32 * 34)}[kind]
+        return [decode(at + i * nbytes, cols) for i in range(n_rows)]
+
+    def f32(self, at, n):
+        return list(struct.unpack_from('<%df' % n, self.bytes, at))
+
+    def f16(self, at, n):
+        return list(struct.unpack_from('<%de' % n, self.bytes, at))
+
+    def q8_0(self, at, n):
+        out = []
+        for p in range(at, at + n // 32 * 34, 34):
+            d, *q = struct.unpack_from('<e32b', self.bytes, p)
+            out += [d * x for x in q]
+        return out
+
+    def q4_0(self, at, n):
+        out = []
+        for p in range(at, at + n // 32 * 18, 18):
+            d, *q = struct.unpack_from('<e16B', self.bytes, p)
+            out += [d * ((x & 15) - 8) for x in q] + [d * ((x >> 4) - 8) for x in q]
+        return out
+
+    def q4_1(self, at, n):
+        out = []
+        for p in range(at, at + n // 32 * 20, 20):
+            d, m, *q = struct.unpack_from('<ee16B', self.bytes, p)
+            out += [d * (x & 15) + m for x in q] + [d * (x >> 4) + m for x in q]
+        return out
+
+
+def product(w, x):
+    return [sum(map(mul, row, x)) for row in w]
+
+
+def norm(x, w, eps):
+    r = 1.0 / math.sqrt(sum(map(mul, x, x)) / len(x) + eps)
+    return [a * r * b for a, b in zip(x, w)]
+
+
+class Llama:
+    """One sequence: step(token) gives the logits after it."""
+
+    def __init__(self, g):
+        self.t, k = g.tensors, g.kv
+        self.n_layers = k['llama.block_count']
+        self.n_heads = k['llama.attention.head_count']
+        self.n_kv = k['llama.attention.head_count_kv']
+        self.head_dim = k.get('llama.attention.key_length', k['llama.embedding_length'] // self.n_heads)
+        self.eps = k['llama.attention.layer_norm_rms_epsilon']
+        n = k.get('llama.rope.dimension_count', self.head_dim)
+        self.inv_freq = [k['llama.rope.freq_base'] ** (-2.0 * i / n) for i in range(n // 2)]
+        self.reset()
+
+    def reset(self):
+        self.keys = [[[] for _ in range(self.n_kv)] for _ in range(self.n_layers)]
+        self.values = [[[] for _ in range(self.n_kv)] for _ in range(self.n_layers)]
+        self.pos = 0
+
+    def heads(self, v, turn):
+        out = [v[i:i + self.head_dim] for i in range(0, len(v), self.head_dim)]
+        for h in out if turn else []:
+            for i, f in enumerate(self.inv_freq):
+                c, s = math.cos(self.pos * f), math.sin(self.pos * f)
+                a, b = h[2 * i], h[2 * i + 1]
+                h[2 * i], h[2 * i + 1] = a * c - b * s, a * s + b * c
+        return out
+
+    def attention(self, layer, q):
+        out = []
+        for h, query in enumerate(q):
+            kv = h * self.n_kv // self.n_heads
+            scores = [sum(map(mul, query, key)) / math.sqrt(self.head_dim) for key in self.keys[layer][kv]]
+            top = max(scores)
+            weights = [math.exp(s - top) for s in scores]
+            total = sum(weights)
+            out += [sum(map(mul, weights, column)) / total for column in zip(*self.values[layer][kv])]
+        return out
+
+    def step(self, token):
+        t = self.t
+        x = t['token_embd.weight'][token]
+        for i in range(self.n_layers):
+            w = lambda name: t['blk.%d.%s.weight' % (i, name)]
+            h = norm(x, w('attn_norm')[0], self.eps)
+            for kv, key in enumerate(self.heads(product(w('attn_k'), h), True)):
+                self.keys[i][kv].append(key)
+            for kv, value in enumerate(self.heads(product(w('attn_v'), h), False)):
+                self.values[i][kv].append(value)
+            a = self.attention(i, self.heads(product(w('attn_q'), h), True))
+            x = [p + q for p, q in zip(x, product(w('attn_output'), a))]
+            h = norm(x, w('ffn_norm')[0], self.eps)
+            f = [g / (1.0 + math.exp(-g)) * u for g, u in zip(product(w('ffn_gate'), h), product(w('ffn_up'), h))]
+            x = [p + q for p, q in zip(x, product(w('ffn_down'), f))]
+        self.pos += 1
+        head = t.get('output.weight', t['token_embd.weight'])
+        return product(head, norm(x, t['output_norm.weight'][0], self.eps))
+
+
+def golden(model, ids):
+    """Logits of every position of ids, and the greedy continuation with the gap to the second best."""
+    model.reset()
+    logits = [model.step(i) for i in ids]
+    greedy, margins, last = [], [], logits[-1]
+    for n in range(N_GREEDY):
+        second, best = sorted(last)[-2:]
+        greedy.append(last.index(best))
+        margins.append(round(best - second, 6))
+        if n + 1 < N_GREEDY:
+            last = model.step(greedy[-1])
+    return logits, greedy, margins
+
+
+def main(folder):
+    path = os.path.join(folder, 'golden.json')
+    with open(path) as f:
+        prompts = [p['ids'] for p in json.load(f)['prompts']]
+    model = Llama(Gguf(os.path.join(folder, 'model.gguf')))
+    out = []
+    for ids in prompts:
+        logits, greedy, margins = golden(model, ids)
+        name = 'p%d.logits' % len(ids)
+        flat = array.array('f', [x for row in logits for x in row])
+        if sys.byteorder != 'little':
+            flat.byteswap()
+        with open(os.path.join(folder, name), 'wb') as f:
+            flat.tofile(f)
+        out.append({'ids': ids, 'logits': name, 'greedy': greedy, 'margins': margins})
+    with open(path, 'w') as f:
+        f.write('{"prompts": [\n' + ',\n'.join(json.dumps(p) for p in out) + '\n]}\n')
+
+
+if __name__ == '__main__':
+    for d in sys.argv[1:]:
+        main(d)
