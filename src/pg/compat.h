@@ -4,12 +4,58 @@
 
 #include "postgres.h"
 
+#include "catalog/pg_foreign_data_wrapper.h"
+#include "catalog/pg_foreign_server.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/acl.h"
+
 #if PG_VERSION_NUM < 150000
 #error "llm_infer needs PostgreSQL 15 or later"
 #endif
 
 #if PG_VERSION_NUM >= 180000
 #include "commands/explain_format.h"
+#endif
+
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#define llm_compat_server_acl(oid, role, mode) \
+	object_aclcheck(ForeignServerRelationId, (oid), (role), (mode))
+#define llm_compat_server_owned(oid, role) \
+	object_ownercheck(ForeignServerRelationId, (oid), (role))
+#else
+#define llm_compat_server_acl(oid, role, mode) pg_foreign_server_aclcheck((oid), (role), (mode))
+#define llm_compat_server_owned(oid, role) pg_foreign_server_ownercheck((oid), (role))
+#endif
+
+#if PG_VERSION_NUM >= 170000
+#include "miscadmin.h"
+#include "storage/procnumber.h"
+#include "utils/resowner.h"
+#define llm_compat_proc_number() ((int) MyProcNumber)
+#define llm_compat_is_autovacuum() AmAutoVacuumWorkerProcess()
+/* A wait set of the session, not of a resource owner. */
+#define llm_compat_wait_set(n) CreateWaitEventSet(NULL, (n))
+#else
+#include "postmaster/autovacuum.h"
+#define llm_compat_proc_number() (MyProc->pgprocno)
+#define llm_compat_is_autovacuum() IsAutoVacuumWorkerProcess()
+#define llm_compat_wait_set(n) CreateWaitEventSet(TopMemoryContext, (n))
+#endif
+
+#if PG_VERSION_NUM >= 180000
+#include "storage/waiteventset.h"
+#endif
+
+/* Named on 17+, where an extension can have wait events; "Extension" before. */
+#if PG_VERSION_NUM >= 170000
+#include "utils/wait_event.h"
+#define llm_compat_wait_event(cache, name) \
+	(*(cache) != 0 ? *(cache) : (*(cache) = WaitEventExtensionNew(name)))
+#else
+#include "utils/wait_event.h"
+#define llm_compat_wait_event(cache, name) ((void) (cache), (uint32) PG_WAIT_EXTENSION)
 #endif
 
 #endif

@@ -1,0 +1,104 @@
+/*
+ * pg/client.h - a backend's requests to the engine: many in flight on one socket.
+ *
+ * A request is memory of its owner (a call), zero-initialised and filled in before
+ * llm_client_begin; while it is unanswered the client keeps it in a list, so the owner must call
+ * llm_client_end before the memory goes (calls do that from a memory context callback). Answers are
+ * copied into the request's context. Nothing here raises a request's failure: it is kept in it. Only
+ * interrupts and out-of-memory leave a wait by an error.
+ *
+ * Life of a request:   begin -> QUEUED -> SENT -> FINISHED -> end
+ *   lost connection    SENT -> QUEUED: sent again to the next engine, same id, same seed
+ *   subtransaction abort   -> DORMANT: cancelled; an owner that is still there (an outer cursor) and
+ *                          waits for it makes it QUEUED again under a new id
+ *   top-level abort        -> DEAD: its owner is about to vanish
+ */
+#ifndef LLM_PG_CLIENT_H
+#define LLM_PG_CLIENT_H
+
+#include "postgres.h"
+
+#include "lib/ilist.h"
+#include "llm.pb-c.h"
+#include "pg/error.h"
+
+typedef enum LlmClientKind
+{
+	LLM_CLIENT_SUBMIT,
+	LLM_CLIENT_LOAD,
+	LLM_CLIENT_UNLOAD,
+	LLM_CLIENT_STATS
+} LlmClientKind;
+
+typedef enum LlmClientState
+{
+	LLM_CLIENT_NEW = 0,
+	LLM_CLIENT_QUEUED,
+	LLM_CLIENT_SENT,
+	LLM_CLIENT_FINISHED,
+	LLM_CLIENT_DORMANT,
+	LLM_CLIENT_DEAD
+} LlmClientState;
+
+/* A DONE, in memory of the request. */
+typedef struct LlmClientAnswer
+{
+	char *text;    /* [n_text] UTF-8, not terminated */
+	Size n_text;   /* bytes */
+	int32 *tokens; /* [n_tokens] of TOKENIZE */
+	int n_tokens;
+	Llm__Finish finish;
+	int32 prompt_tokens;
+	int32 cached_tokens;
+	int32 completion_tokens;
+	double queue_ms;
+	double first_token_ms;
+	double total_ms;
+	uint64 numerics_key;
+} LlmClientAnswer;
+
+typedef struct LlmClientRequest
+{
+	/* filled by the owner */
+	MemoryContext cxt; /* of the answer */
+	LlmClientKind kind;
+	Llm__Submit submit;         /* SUBMIT: all but id and model; what it points to stays */
+	const Llm__ModelSpec *spec; /* all but STATS; stays */
+	const char *model_name;     /* for llm.stat_activity, may be NULL; stays */
+	int timeout_ms;             /* from begin to the answer, 0 = none */
+
+	/* the answer, when FINISHED */
+	LlmFailure failure; /* sqlstate 0 = none */
+	LlmClientAnswer answer;
+	Llm__StatsReply *stats; /* of STATS */
+
+	/* the client's own */
+	LlmClientState state;
+	dlist_node node;         /* in the queue or the sent list */
+	uint64 id;               /* new with every begin or revival, kept over a resubmission */
+	SubTransactionId subid;  /* that began it, or that took it over */
+	bool urgent;             /* somebody waits: goes first, may use the last credit */
+	int n_sent;              /* times it was sent */
+	int64 begun_us;          /* TimestampTz of begin */
+	Size nbytes;             /* of its frame, for flow control */
+} LlmClientRequest;
+
+/* Queue a request. It goes out with the next call below. */
+extern void llm_client_begin(LlmClientRequest *req);
+
+/* Send what flow control allows; true when req is out of the queue (sent, or finished). Waits only
+ * for an engine to connect to. */
+extern bool llm_client_send(LlmClientRequest *req);
+/* Block until req is out of the queue, until it is finished. */
+extern void llm_client_wait_sent(LlmClientRequest *req);
+extern void llm_client_wait(LlmClientRequest *req);
+/* As llm_client_wait, but at most timeout_ms: false when it is still unanswered. */
+extern bool llm_client_wait_at_most(LlmClientRequest *req, int timeout_ms);
+
+/* Receive and send what goes without blocking. */
+extern void llm_client_poll(void);
+
+/* Forget req; an unanswered one is cancelled. Safe in any state, and twice. */
+extern void llm_client_end(LlmClientRequest *req);
+
+#endif

@@ -1,0 +1,156 @@
+/* pg/guc.c - the settings llm_infer.*: one table and a loop. */
+#include "postgres.h"
+
+#include "pg/guc.h"
+
+#include <limits.h>
+
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+char *llm_guc_model_dir = NULL;
+char *llm_guc_engine_path = NULL;
+char *llm_guc_devices = NULL;
+int llm_guc_threads = 0;
+int llm_guc_kv_cache_memory = 0;
+int llm_guc_max_batch_tokens = 512;
+int llm_guc_max_running = 64;
+int llm_guc_engine_timeout = 60000;
+char *llm_guc_default_model = NULL;
+int llm_guc_max_tokens = 256;
+double llm_guc_temperature = -1;
+bool llm_guc_enable_batch = true;
+int llm_guc_max_lookahead_rows = 256;
+int llm_guc_timeout = 0;
+int llm_guc_on_error = LLM_ON_ERROR_ERROR;
+
+static bool preloaded = false;
+
+static const struct config_enum_entry on_error_values[] = {
+	{"error", LLM_ON_ERROR_ERROR, false},
+	{"null", LLM_ON_ERROR_NULL, false},
+	{NULL, 0, false},
+};
+
+typedef enum SettingType
+{
+	SETTING_BOOL,
+	SETTING_INT,
+	SETTING_REAL,
+	SETTING_STRING,
+	SETTING_ENUM
+} SettingType;
+
+typedef struct Setting
+{
+	const char *name;
+	SettingType type;
+	void *var;            /* bool, int, double, char * or int, by type */
+	const char *fallback; /* boot value of a string */
+	double boot;          /* boot value of the others */
+	double min;
+	double max;
+	GucContext context;
+	int flags; /* unit */
+	const char *help;
+} Setting;
+
+/* A negative temperature between -1 and 0 would mean nothing. */
+static bool
+check_temperature(double *newval, void **extra, GucSource source)
+{
+	if (*newval >= 0 || *newval == -1)
+		return true;
+	GUC_check_errdetail("It must be -1 (the model's own) or between 0 and 100.");
+	return false;
+}
+
+static const Setting settings[] = {
+	{"llm_infer.model_dir", SETTING_STRING, &llm_guc_model_dir, "llm_models", 0, 0, 0,
+	 PGC_POSTMASTER, GUC_SUPERUSER_ONLY,
+	 gettext_noop("Directory of the model files, absolute or below the data directory.")},
+	{"llm_infer.engine_path", SETTING_STRING, &llm_guc_engine_path, "", 0, 0, 0, PGC_POSTMASTER,
+	 GUC_SUPERUSER_ONLY,
+	 gettext_noop("Program of the engine; empty means llm_infer_engine beside the library.")},
+	{"llm_infer.devices", SETTING_STRING, &llm_guc_devices, "auto", 0, 0, 0, PGC_POSTMASTER, 0,
+	 gettext_noop("Devices that the engine computes on: auto, cpu, echo or a list.")},
+	{"llm_infer.threads", SETTING_INT, &llm_guc_threads, NULL, 0, 0, 1024, PGC_SIGHUP, 0,
+	 gettext_noop("Compute threads of the engine; 0 means one per physical core.")},
+	{"llm_infer.kv_cache_memory", SETTING_INT, &llm_guc_kv_cache_memory, NULL, 0, 0, INT_MAX,
+	 PGC_SIGHUP, GUC_UNIT_KB,
+	 gettext_noop("Memory for keys and values; 0 means a quarter of the free memory, at most "
+				  "4 GB.")},
+	{"llm_infer.max_batch_tokens", SETTING_INT, &llm_guc_max_batch_tokens, NULL, 512, 1, 8192,
+	 PGC_SIGHUP, 0, gettext_noop("Most tokens that one step of the engine computes.")},
+	{"llm_infer.max_running", SETTING_INT, &llm_guc_max_running, NULL, 64, 1, 1024, PGC_SIGHUP, 0,
+	 gettext_noop("Most requests that are in one step of the engine.")},
+	{"llm_infer.engine_timeout", SETTING_INT, &llm_guc_engine_timeout, NULL, 60000, 100, INT_MAX / 4,
+	 PGC_SIGHUP, GUC_UNIT_MS,
+	 gettext_noop("Time after which an engine without progress is killed, and for which a call "
+				  "waits for one.")},
+	{"llm_infer.default_model", SETTING_STRING, &llm_guc_default_model, "", 0, 0, 0, PGC_USERSET, 0,
+	 gettext_noop("Model of calls that name none; empty means the only one there is.")},
+	{"llm_infer.max_tokens", SETTING_INT, &llm_guc_max_tokens, NULL, 256, -1, INT_MAX, PGC_USERSET,
+	 0, gettext_noop("Most tokens to generate per call; -1 means the room left in the context.")},
+	{"llm_infer.temperature", SETTING_REAL, &llm_guc_temperature, NULL, -1, -1, 100, PGC_USERSET, 0,
+	 gettext_noop("Sampling temperature; 0 is greedy, -1 the model's own.")},
+	{"llm_infer.enable_batch", SETTING_BOOL, &llm_guc_enable_batch, NULL, true, 0, 0, PGC_USERSET, 0,
+	 gettext_noop("Lets plans hand many rows to the engine at once.")},
+	{"llm_infer.max_lookahead_rows", SETTING_INT, &llm_guc_max_lookahead_rows, NULL, 256, 1, 65536,
+	 PGC_USERSET, 0, gettext_noop("Most rows that a plan reads ahead of the row it returns.")},
+	{"llm_infer.timeout", SETTING_INT, &llm_guc_timeout, NULL, 0, 0, INT_MAX, PGC_USERSET,
+	 GUC_UNIT_MS, gettext_noop("Time that one call may take; 0 means any.")},
+	{"llm_infer.on_error", SETTING_ENUM, &llm_guc_on_error, NULL, LLM_ON_ERROR_ERROR, 0, 0,
+	 PGC_USERSET, 0, gettext_noop("What a row that fails does: error or null.")},
+};
+
+bool
+llm_guc_preloaded(void)
+{
+	return preloaded;
+}
+
+static void
+define_setting(const Setting *s)
+{
+	switch (s->type)
+	{
+		case SETTING_BOOL:
+			DefineCustomBoolVariable(s->name, s->help, NULL, s->var, s->boot != 0, s->context,
+									 s->flags, NULL, NULL, NULL);
+			break;
+		case SETTING_INT:
+			DefineCustomIntVariable(s->name, s->help, NULL, s->var, (int) s->boot, (int) s->min,
+									(int) s->max, s->context, s->flags, NULL, NULL, NULL);
+			break;
+		case SETTING_REAL:
+			DefineCustomRealVariable(s->name, s->help, NULL, s->var, s->boot, s->min, s->max,
+									 s->context, s->flags,
+									 s->var == &llm_guc_temperature ? check_temperature : NULL,
+									 NULL, NULL);
+			break;
+		case SETTING_STRING:
+			DefineCustomStringVariable(s->name, s->help, NULL, s->var, s->fallback, s->context,
+									   s->flags, NULL, NULL, NULL);
+			break;
+		case SETTING_ENUM:
+			DefineCustomEnumVariable(s->name, s->help, NULL, s->var, (int) s->boot, on_error_values,
+									 s->context, s->flags, NULL, NULL, NULL);
+			break;
+	}
+}
+
+void
+llm_guc_init(void)
+{
+	preloaded = process_shared_preload_libraries_in_progress;
+	for (Size i = 0; i < lengthof(settings); i++)
+	{
+		/* Elsewhere a postmaster setting would be FATAL, and the engine's owner is not there. */
+		if (settings[i].context == PGC_POSTMASTER && !preloaded)
+			continue;
+		define_setting(&settings[i]);
+	}
+	if (preloaded)
+		MarkGUCPrefixReserved("llm_infer");
+}
