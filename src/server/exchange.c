@@ -1,0 +1,224 @@
+/* server/exchange.c - commands one way, frames the other. */
+#include "server/exchange.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+LlmStatus
+llm_exchange_init(LlmExchange *x, LlmError *err)
+{
+	pthread_condattr_t attr;
+
+	memset(x, 0, sizeof(*x));
+	x->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (x->event_fd < 0)
+		return llm_error_set(err, LLM_E_IO, "cannot create an event descriptor: %s",
+							 strerror(errno));
+	pthread_mutex_init(&x->mutex, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&x->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	return LLM_OK;
+}
+
+void
+llm_exchange_fini(LlmExchange *x)
+{
+	while (x->first != NULL)
+	{
+		LlmCommand *c = x->first;
+
+		x->first = c->next;
+		llm_command_free(c);
+	}
+	llm_buf_fini(&x->output);
+	llm_spec_release(x->stats.spec);
+	pthread_cond_destroy(&x->wake);
+	pthread_mutex_destroy(&x->mutex);
+	close(x->event_fd);
+}
+
+void
+llm_exchange_post(LlmExchange *x, LlmCommand *c)
+{
+	c->next = NULL;
+	pthread_mutex_lock(&x->mutex);
+	if (x->last != NULL)
+		x->last->next = c;
+	else
+		x->first = c;
+	x->last = c;
+	pthread_cond_signal(&x->wake);
+	pthread_mutex_unlock(&x->mutex);
+}
+
+void
+llm_exchange_take_output(LlmExchange *x, LlmBuf *out)
+{
+	LlmBuf empty = *out;
+
+	pthread_mutex_lock(&x->mutex);
+	*out = x->output;
+	x->output = empty;
+	pthread_mutex_unlock(&x->mutex);
+}
+
+void
+llm_exchange_stats(LlmExchange *x, LlmServerStats *out)
+{
+	pthread_mutex_lock(&x->mutex);
+	*out = x->stats;
+	if (out->spec != NULL)
+		llm_spec_retain(out->spec);
+	pthread_mutex_unlock(&x->mutex);
+}
+
+void
+llm_exchange_state(LlmExchange *x, LlmServerState *out)
+{
+	pthread_mutex_lock(&x->mutex);
+	*out = x->state;
+	pthread_mutex_unlock(&x->mutex);
+}
+
+bool
+llm_exchange_busy(LlmExchange *x, uint64_t *progress)
+{
+	LlmEngine *e = atomic_load(&x->engine);
+	bool busy;
+
+	*progress = atomic_load(&x->beats) + (e == NULL ? 0 : llm_engine_progress(e));
+	pthread_mutex_lock(&x->mutex);
+	busy = x->working || x->first != NULL;
+	pthread_mutex_unlock(&x->mutex);
+	return busy;
+}
+
+/* Sleep on x->wake with x->mutex held; false when timeout_ms have passed. */
+static bool
+sleep_on_wake(LlmExchange *x, int timeout_ms)
+{
+	struct timespec until;
+
+	if (timeout_ms < 0)
+		return pthread_cond_wait(&x->wake, &x->mutex) == 0;
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += timeout_ms / 1000;
+	until.tv_nsec += (long) (timeout_ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000)
+	{
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	return pthread_cond_timedwait(&x->wake, &x->mutex, &until) == 0;
+}
+
+LlmCommand *
+llm_exchange_take(LlmExchange *x, int timeout_ms)
+{
+	LlmCommand *c;
+
+	atomic_fetch_add(&x->beats, 1);
+	pthread_mutex_lock(&x->mutex);
+	if (timeout_ms != 0)
+	{
+		x->working = false;
+		while (x->first == NULL && sleep_on_wake(x, timeout_ms))
+			;
+		x->working = true;
+	}
+	c = x->first;
+	x->first = x->last = NULL;
+	pthread_mutex_unlock(&x->mutex);
+	return c;
+}
+
+static void
+wake_io(LlmExchange *x)
+{
+	uint64_t one = 1;
+
+	/* The counter is far from full, and a full one wakes as well. */
+	if (write(x->event_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+bool
+llm_exchange_publish(LlmExchange *x, const LlmServerStats *stats, LlmBuf *out)
+{
+	LlmSpec *former;
+	bool wake = out->len > 0;
+	bool ok = true;
+
+	pthread_mutex_lock(&x->mutex);
+	former = x->stats.spec;
+	x->stats = *stats;
+	if (x->output.len == 0)
+	{
+		LlmBuf empty = x->output;
+
+		x->output = *out;
+		*out = empty;
+	}
+	else
+		ok = llm_buf_append(&x->output, out->data, out->len);
+	pthread_mutex_unlock(&x->mutex);
+	llm_buf_clear(out);
+	llm_spec_release(former);
+	if (wake)
+		wake_io(x);
+	return ok;
+}
+
+void
+llm_exchange_set_state(LlmExchange *x, const char *message)
+{
+	pthread_mutex_lock(&x->mutex);
+	x->state.ready = message == NULL;
+	x->state.failed = message != NULL;
+	snprintf(x->state.message, sizeof(x->state.message), "%s", message == NULL ? "" : message);
+	x->state.version++;
+	pthread_mutex_unlock(&x->mutex);
+	wake_io(x);
+}
+
+void
+llm_exchange_end(LlmExchange *x)
+{
+	atomic_store(&x->ended, true);
+	wake_io(x);
+}
+
+LlmCommand *
+llm_command_create(LlmCommandKind kind)
+{
+	LlmCommand *c = calloc(1, sizeof(*c));
+
+	if (c != NULL)
+		c->kind = kind;
+	return c;
+}
+
+void
+llm_command_free(LlmCommand *c)
+{
+	llm_ticket_free(c->ticket);
+	llm_settings_free(c->settings);
+	free(c);
+}
+
+void
+llm_settings_free(LlmServerSettings *s)
+{
+	if (s == NULL)
+		return;
+	free(s->model_dir);
+	free(s->devices);
+	free(s);
+}
