@@ -105,7 +105,8 @@ llm_cursor_bytes(LlmCursor *c, uint64_t n)
 		c->bad = true;
 		return NULL;
 	}
-	c->p += n;
+	if (n > 0) /* p is NULL in an empty file */
+		c->p += n;
 	c->left -= (size_t) n;
 	return p;
 }

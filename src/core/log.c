@@ -33,6 +33,10 @@ llm_log(LlmLogLevel level, const char *fmt, ...)
 	n += m;
 	if (n > (int) sizeof(line) - 2)
 		n = (int) sizeof(line) - 2;
+	/* A line break out of somebody's text would begin a line of its own. */
+	for (int i = 0; i < n; i++)
+		if (line[i] == '\n' || line[i] == '\r')
+			line[i] = ' ';
 	line[n++] = '\n';
 	/* A full or closed pipe loses the line; nothing better can be done with it here. */
 	if (write(STDERR_FILENO, line, (size_t) n) < 0)
