@@ -25,6 +25,19 @@
 #include "core/status.h"
 #include "core/str.h"
 
+/* Sanitizers abort at sizes that malloc refuses; the tests want the refusal. */
+__attribute__((visibility("default"))) const char *
+__asan_default_options(void)
+{
+	return "allocator_may_return_null=1";
+}
+
+__attribute__((visibility("default"))) const char *
+__tsan_default_options(void)
+{
+	return "allocator_may_return_null=1";
+}
+
 /* ---- status ---- */
 
 static void
@@ -482,7 +495,8 @@ work_run(void *arg, int tid, int n_threads)
 
 	atomic_fetch_add(&w->calls, 1);
 	atomic_fetch_add(&w->seen[tid], 1);
-	w->n_threads = n_threads;
+	if (tid == 0)
+		w->n_threads = n_threads;
 	if (tid > 0 && pthread_sigmask(SIG_BLOCK, NULL, &set) == 0)
 		atomic_fetch_add(&w->open_signals, sigismember(&set, SIGTERM) == 0);
 	for (int round = 0; round < ROUNDS; round++)

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -115,7 +116,10 @@ static void
 test_half_hardware(void **state)
 {
 #if defined(__x86_64__)
-	if (__builtin_cpu_supports("f16c"))
+	unsigned a, b, c = 0, d;
+
+	/* AVX stands for the registers that the system must save. */
+	if (__builtin_cpu_supports("avx") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0)
 	{
 		compare_f16c();
 		return;
