@@ -276,10 +276,21 @@ row_draw(LlmSampler *s, const float *x, LlmRowTop top, const LlmSampleRow *row)
 	return gumbel_pick(s, row);
 }
 
+static bool
+is_banned(const LlmSampleRow *row, int32_t id)
+{
+	for (int32_t i = 0; i < row->n_banned; i++)
+		if (row->banned[i] == id)
+			return true;
+	return false;
+}
+
 void
 llm_sampler_pick(LlmSampler *s, const float *logits, const LlmSampleRow *row, LlmSampleOut *out)
 {
 	const float *x = logits;
+	bool greedy = row->p.temperature < TEMPERATURE_MIN;
+	bool changed = has_penalties(&row->p) || row->mask != NULL;
 	LlmRowTop raw = s->math->top(logits, s->vocab_size);
 	LlmRowTop top = raw;
 
@@ -291,7 +302,8 @@ llm_sampler_pick(LlmSampler *s, const float *logits, const LlmSampleRow *row, Ll
 	}
 	if (!row_check(s, row, out))
 		return;
-	if (has_penalties(&row->p) || row->mask != NULL || row->n_banned > 0)
+	/* Bans alone matter to a greedy row only when they hit its highest token. */
+	if (changed || (greedy ? is_banned(row, raw.id) : row->n_banned > 0))
 	{
 		memcpy(s->logits, logits, (size_t) s->vocab_size * sizeof(float));
 		if (has_penalties(&row->p))
@@ -305,7 +317,7 @@ llm_sampler_pick(LlmSampler *s, const float *logits, const LlmSampleRow *row, Ll
 			return;
 		}
 	}
-	out->token = row->p.temperature < TEMPERATURE_MIN ? top.id : row_draw(s, x, top, row);
+	out->token = greedy ? top.id : row_draw(s, x, top, row);
 	out->logprob =
 		(logits[out->token] - raw.max) - llm_logf(s->math->sumexp(logits, s->vocab_size, raw.max));
 }
