@@ -340,26 +340,36 @@ llm_sched_done(LlmSched *s)
 /* ---- coming and going ---- */
 
 int32_t
-llm_sched_need(int32_t max_len)
+llm_sched_longest(const LlmSched *s)
 {
-	return llm_seq_pages(max_len - 1);
+	int64_t n = (int64_t) (s->o.n_pages - 1) * LLM_PAGE_TOKENS + 1;
+
+	return n < INT32_MAX ? (int32_t) n : INT32_MAX;
+}
+
+LlmStatus
+llm_sched_check(const LlmSched *s, int32_t max_len, LlmError *err)
+{
+	int32_t need = llm_seq_pages(max_len - 1);
+	int32_t total = s->o.n_pages - 1;
+
+	if (need <= total)
+		return LLM_OK;
+	llm_error_set(err, LLM_E_KV_MEMORY,
+				  "the request needs %d KV pages for up to %d tokens, but there are %d", need,
+				  max_len, total);
+	llm_error_hint(err, "Ask for fewer tokens, or raise the KV cache memory.");
+	llm_error_numbers(err, need, total);
+	return LLM_E_KV_MEMORY;
 }
 
 LlmStatus
 llm_sched_submit(LlmSched *s, LlmSeq *seq, LlmError *err)
 {
-	int32_t need = llm_sched_need(seq->max_len);
-	int32_t total = s->o.n_pages - 1;
+	LlmStatus st = llm_sched_check(s, seq->max_len, err);
 
-	if (need > total)
-	{
-		llm_error_set(err, LLM_E_KV_MEMORY,
-					  "the request needs %d KV pages for up to %d tokens, but there are %d", need,
-					  seq->max_len, total);
-		llm_error_hint(err, "Ask for fewer tokens, or raise the KV cache memory.");
-		llm_error_numbers(err, need, total);
-		return LLM_E_KV_MEMORY;
-	}
+	if (st != LLM_OK)
+		return st;
 	if (!llm_sched_queue_join(&s->queue, seq))
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for a client's queue");
 	seq->state = LLM_SEQ_WAITING;

@@ -71,10 +71,12 @@ void llm_sched_free(LlmSched *s);
 /* Lower or raise the budget; values are kept within 1 .. what llm_sched_create got. */
 void llm_sched_limits_set(LlmSched *s, int32_t max_rows, int32_t max_running);
 
-/* Pages of one group that a sequence of max_len tokens needs: its last token is never stored. */
-int32_t llm_sched_need(int32_t max_len);
+/* Tokens of the longest sequence that the pool can hold: the last token is never stored. */
+int32_t llm_sched_longest(const LlmSched *s);
+/* LLM_E_KV_MEMORY with both numbers when the pool can never hold a sequence of max_len tokens. */
+LlmStatus llm_sched_check(const LlmSched *s, int32_t max_len, LlmError *err);
 
-/* Queue a sequence. LLM_E_KV_MEMORY with both numbers when the pool can never hold it. */
+/* Queue a sequence. Errors: those of llm_sched_check, LLM_E_MEMORY. */
 LlmStatus llm_sched_submit(LlmSched *s, LlmSeq *seq, LlmError *err);
 
 /* Take a sequence out, in whatever state; it leaves scheduling at once, and its pages go back when

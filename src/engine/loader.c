@@ -1,0 +1,383 @@
+/* engine/loader.c - open a model: file, tokenizer, template, device, weights, KV store. */
+#include "engine/loader.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "echo/echo_device.h"
+#include "engine/vocab_source.h"
+#include "kernels/cpu_device.h"
+
+#define ECHO_PATH "echo:"
+#define KV_NBYTES_MAX ((int64_t) 4 << 30) /* of the default */
+#define KV_PAGES_MAX (1 << 24)
+#define CONTEXT_MAX (1 << 20)
+#define TEMPERATURE_DEFAULT 0.7f
+#define TEMPERATURE_MAX 100.0f
+
+#ifndef LLM_BUILD_ID
+#define LLM_BUILD_ID LLM_VERSION
+#endif
+
+/* ---- devices ---- */
+
+LlmStatus
+llm_loader_devices(const char *list, LlmDeviceList *out, LlmError *err)
+{
+	const char *p = list;
+
+	memset(out, 0, sizeof(*out));
+	for (;;)
+	{
+		size_t n;
+		LlmStr name;
+
+		p += strspn(p, " ");
+		n = strcspn(p, ",");
+		name = (LlmStr){p, n};
+		while (name.len > 0 && name.p[name.len - 1] == ' ')
+			name.len--;
+		if (llm_str_eq(name, "auto") || llm_str_eq(name, "cpu"))
+			out->cpu = true;
+		else if (llm_str_eq(name, "echo"))
+			out->echo = true;
+		else if (name.len >= 4 && memcmp(name.p, "cuda", 4) == 0)
+			return llm_error_set(err, LLM_E_UNSUPPORTED, "the device \"cuda\" is not built in");
+		else
+		{
+			llm_error_set(err, LLM_E_INVALID, "\"%.*s\" is no device",
+						  (int) (name.len < 64 ? name.len : 64), name.p);
+			llm_error_hint(err, "Devices are auto, or a list of cpu and echo.");
+			return LLM_E_INVALID;
+		}
+		if (p[n] == '\0')
+			return LLM_OK;
+		p += n + 1;
+	}
+}
+
+static LlmStatus
+device_open(const LlmLoaderArgs *a, bool echo, LlmLoaded *m, LlmError *err)
+{
+	LlmDeviceList devices;
+	LlmStatus st = llm_loader_devices(a->options->devices, &devices, err);
+
+	if (st != LLM_OK)
+		return st;
+	if (echo ? !devices.echo : !devices.cpu)
+	{
+		llm_error_set(err, LLM_E_MODEL, "no device for \"%.100s\" among \"%.40s\"", a->spec->path,
+					  a->options->devices);
+		llm_error_hint(err, "Add %s to the list of devices.", echo ? "echo" : "cpu");
+		return LLM_E_MODEL;
+	}
+	if (echo)
+		return llm_echo_device_create(a->options->fault, &m->dev, err);
+	if ((st = llm_pool_create(a->options->threads, &m->pool, err)) != LLM_OK)
+		return st;
+	return llm_cpu_device_create(m->pool, a->options->isa, &m->dev, err);
+}
+
+void
+llm_loader_measure(const LlmLoaded *m, int32_t threads, double seconds, LlmMachineLimits *out)
+{
+	LlmPool *pool = m->pool;
+	LlmCpuLimits limits;
+
+	memset(out, 0, sizeof(*out));
+	if (pool == NULL && llm_pool_create(threads, &pool, NULL) != LLM_OK)
+		return;
+	llm_cpu_limits_measure(pool, seconds, &limits);
+	*out = (LlmMachineLimits){limits.read_bandwidth, limits.int8_ops, limits.f32_ops};
+	if (pool != m->pool)
+		llm_pool_free(pool);
+}
+
+/* ---- text ---- */
+
+/* The template is kept broken when it is not understood; one that passes a bound is refused here:
+ * its error carries numbers. */
+static LlmStatus
+template_open(LlmStr source, LlmLoaded *m, LlmError *err)
+{
+	m->info.has_template = true;
+	if (llm_template_parse(source, &m->tmpl, &m->tmpl_error) == LLM_OK)
+	{
+		m->tmpl_error.code = LLM_OK;
+		return LLM_OK;
+	}
+	m->tmpl = NULL;
+	if (m->tmpl_error.limit == 0)
+		return LLM_OK;
+	if (err != NULL)
+		*err = m->tmpl_error;
+	return m->tmpl_error.code;
+}
+
+/* Ids that are never picked, and the longest token. */
+static LlmStatus
+tokenizer_facts(LlmLoaded *m, int32_t *unused, int32_t n_unused, LlmError *err)
+{
+	int32_t n_end;
+	const int32_t *end = llm_tokenizer_end_ids(m->tok, &n_end);
+	int32_t *ids = realloc(unused, (size_t) (n_unused + n_end) * sizeof(*ids) + 1);
+
+	if (ids == NULL)
+	{
+		free(unused);
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory for a vocabulary");
+	}
+	if (n_end > 0)
+		memcpy(ids + n_unused, end, (size_t) n_end * sizeof(*ids));
+	m->banned = m->banned_memory = ids;
+	m->n_banned = n_unused;
+	m->n_end = n_end;
+	for (int32_t id = 0; id < llm_tokenizer_vocab_size(m->tok); id++)
+	{
+		int32_t len = (int32_t) llm_tokenizer_piece(m->tok, id, false).len;
+
+		m->max_piece = len > m->max_piece ? len : m->max_piece;
+	}
+	return LLM_OK;
+}
+
+static LlmStatus
+text_open_gguf(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err)
+{
+	const char *template_key = "tokenizer.chat_template";
+	const char *temp_key = "general.sampling.temp";
+	LlmStr source = llm_str(a->spec->chat_template);
+	int32_t *unused = NULL;
+	int32_t n_unused = 0;
+	LlmStatus st;
+
+	if ((st = llm_gguf_f32(g, temp_key, false, &m->temperature, err)) != LLM_OK)
+		return st;
+	if (!(m->temperature >= 0.0f && m->temperature <= TEMPERATURE_MAX))
+		return llm_error_set(err, LLM_E_MODEL, "key \"%s\" is %g, not 0 to %g", temp_key,
+							 (double) m->temperature, (double) TEMPERATURE_MAX);
+	if ((st = llm_vocab_source_gguf(g, &m->tok, &unused, &n_unused, err)) != LLM_OK ||
+		(st = tokenizer_facts(m, unused, n_unused, err)) != LLM_OK)
+		return st;
+	if (a->spec->chat_template == NULL)
+	{
+		if ((st = llm_gguf_str(g, template_key, false, &source, err)) != LLM_OK)
+			return st;
+		if (!llm_gguf_has(g, template_key))
+			return LLM_OK;
+	}
+	st = template_open(source, m, err);
+	if (st != LLM_OK && a->spec->chat_template == NULL)
+		llm_error_detail(err, "key \"%s\"", template_key);
+	return st;
+}
+
+static LlmStatus
+text_open_echo(const LlmLoaderArgs *a, LlmLoaded *m, LlmError *err)
+{
+	static const LlmByteVocab vocab = {LLM_ECHO_BOS, LLM_ECHO_EOS, LLM_ECHO_TURN, LLM_ECHO_VOCAB};
+	const char *source = a->spec->chat_template;
+	int32_t *unused = NULL;
+	int32_t n_unused = 0;
+	LlmStatus st;
+
+	if ((st = llm_vocab_source_bytes(&vocab, &m->tok, &unused, &n_unused, err)) != LLM_OK ||
+		(st = tokenizer_facts(m, unused, n_unused, err)) != LLM_OK)
+		return st;
+	return template_open(llm_str(source != NULL ? source : llm_vocab_source_bytes_template()), m,
+						 err);
+}
+
+/* ---- memory ---- */
+
+/* Bytes that the machine could give away now. */
+static int64_t
+memory_available(void)
+{
+	FILE *f = fopen("/proc/meminfo", "r");
+	char line[128];
+	long long kib = -1;
+
+	while (f != NULL && kib < 0 && fgets(line, sizeof(line), f) != NULL)
+		if (sscanf(line, "MemAvailable: %lld kB", &kib) != 1)
+			kib = -1;
+	if (f != NULL)
+		fclose(f);
+	if (kib >= 0)
+		return (int64_t) kib * 1024;
+	return (int64_t) sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
+}
+
+static LlmStatus
+store_open(const LlmLoaderArgs *a, LlmDtype kv_type, LlmLoaded *m, LlmError *err)
+{
+	LlmKvGroup groups[LLM_KV_GROUPS_MAX];
+	int n_groups = llm_model_kv_groups(m->model, kv_type, groups);
+	int64_t context_pages = (m->info.context_length + LLM_PAGE_TOKENS - 1) / LLM_PAGE_TOKENS;
+	int64_t max_pages = 2 * context_pages * a->options->max_running;
+	int64_t nbytes = a->options->kv_nbytes;
+
+	if (nbytes == 0)
+	{
+		nbytes = memory_available() / 4;
+		nbytes = nbytes < KV_NBYTES_MAX ? nbytes : KV_NBYTES_MAX;
+	}
+	max_pages = max_pages < KV_PAGES_MAX ? max_pages : KV_PAGES_MAX;
+	return llm_kv_store_create(&m->store, m->dev, groups, n_groups, nbytes, (int32_t) max_pages,
+							   err);
+}
+
+/* The step's sizes, fixed while the model is loaded. */
+static LlmStatus
+limits_open(const LlmLoaderArgs *a, LlmLoaded *m, LlmError *err)
+{
+	LlmDeviceLimits limits;
+
+	m->max_rows = a->options->max_batch_tokens;
+	m->max_seqs = a->options->max_running < m->max_rows ? a->options->max_running : m->max_rows;
+	m->max_out = a->all_outputs ? m->max_rows : m->max_seqs;
+	limits = llm_model_limits(m->model, m->max_rows, m->max_out);
+	limits.max_seqs = m->max_seqs;
+	limits.max_pos = m->info.context_length;
+	return m->dev->ops->limits_set(m->dev, &limits, err);
+}
+
+/* ---- the whole ---- */
+
+/* "f16" is the default. */
+static LlmStatus
+kv_type_read(const char *name, LlmDtype *out, LlmError *err)
+{
+	*out = LLM_DTYPE_F16;
+	if (name == NULL || strcmp(name, "f16") == 0)
+		return LLM_OK;
+	*out = LLM_DTYPE_F32;
+	if (strcmp(name, "f32") == 0)
+		return LLM_OK;
+	return llm_error_set(err, LLM_E_INVALID, "kv_type \"%.32s\" is neither f16 nor f32", name);
+}
+
+/* What decides over bits (rule R1): build, device kind, ISA, model file, KV type. */
+static uint64_t
+numerics_key(const LlmModelInfo *info, const char *kind, LlmDtype kv_type)
+{
+	char text[256];
+	int n = snprintf(text, sizeof(text), "%s|%s|%s|%016llx%016llx|%d", LLM_BUILD_ID, kind,
+					 info->isa, (unsigned long long) info->digest[0],
+					 (unsigned long long) info->digest[1], (int) kv_type);
+
+	return XXH3_64bits(text, (size_t) n < sizeof(text) ? (size_t) n : sizeof(text) - 1);
+}
+
+static void
+info_fill(LlmLoaded *m, LlmDtype kv_type)
+{
+	const LlmModelConfig *c = llm_model_config(m->model);
+	LlmDeviceInfo d = m->dev->ops->info(m->dev);
+
+	snprintf(m->info.arch, sizeof(m->info.arch), "%s", c->arch);
+	snprintf(m->info.quantization, sizeof(m->info.quantization), "%s", c->quantization);
+	snprintf(m->info.isa, sizeof(m->info.isa), "%s", d.isa);
+	snprintf(m->info.device, sizeof(m->info.device), "%s", d.kind);
+	m->info.n_params = c->n_params;
+	m->info.nbytes = c->file_nbytes;
+	m->info.device_nbytes = d.weight_nbytes;
+	m->info.kv_nbytes_per_token = llm_kv_store_token_nbytes(&m->store);
+	m->info.vocab_size = llm_tokenizer_vocab_size(m->tok);
+	m->info.numerics_key = numerics_key(&m->info, d.kind, kv_type);
+}
+
+static void
+model_progress(void *arg, int64_t nbytes_done)
+{
+	const LlmLoaderArgs *a = arg;
+
+	a->progress(a->arg);
+}
+
+/* Weights, or the echo model; the context in force. */
+static LlmStatus
+model_open(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err)
+{
+	int32_t wanted = a->spec->context_length;
+	LlmStatus st;
+
+	if (wanted < 0 || wanted > CONTEXT_MAX)
+		return llm_error_set(err, LLM_E_INVALID, "context_length is %d, not 0 to %d", wanted,
+							 CONTEXT_MAX);
+	if ((st = device_open(a, g == NULL, m, err)) != LLM_OK)
+		return st;
+	if (g == NULL)
+		st = llm_model_create_echo(m->dev, wanted, &m->model, err);
+	else
+		st = llm_model_create(g, m->dev, model_progress, (void *) a, &m->model, err);
+	if (st != LLM_OK)
+	{
+		m->model = NULL;
+		return st;
+	}
+	m->info.context_length = llm_model_config(m->model)->context_length;
+	if (wanted > 0 && wanted < m->info.context_length)
+		m->info.context_length = wanted;
+	return LLM_OK;
+}
+
+LlmStatus
+llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
+{
+	LlmLoaded m = {.temperature = TEMPERATURE_DEFAULT};
+	LlmGguf *g = NULL;
+	LlmModelConfig config;
+	LlmDtype kv_type;
+	LlmStatus st;
+
+	memset(out, 0, sizeof(*out));
+	if ((st = kv_type_read(a->spec->kv_type, &kv_type, err)) != LLM_OK)
+		return st;
+	if (strcmp(a->spec->path, ECHO_PATH) == 0)
+		st = text_open_echo(a, &m, err);
+	else if ((st = llm_gguf_open(a->options->model_dir, a->spec->path, &g, err)) == LLM_OK &&
+			 (st = llm_model_config_read(g, &config, err)) == LLM_OK &&
+			 (st = text_open_gguf(a, g, &m, err)) == LLM_OK)
+	{
+		a->progress(a->arg);
+		llm_gguf_digest(g, m.info.digest);
+		a->progress(a->arg);
+	}
+	if (st == LLM_OK && (st = model_open(a, g, &m, err)) == LLM_OK &&
+		(st = store_open(a, kv_type, &m, err)) == LLM_OK &&
+		(st = limits_open(a, &m, err)) == LLM_OK)
+		info_fill(&m, kv_type);
+	if (g != NULL)
+		llm_gguf_close(g);
+	if (st != LLM_OK)
+		llm_loader_close(&m);
+	else
+		*out = m;
+	return st;
+}
+
+void
+llm_loader_close(LlmLoaded *m)
+{
+	if (m->dev != NULL)
+		m->dev->ops->model_clear(m->dev);
+	if (m->model != NULL)
+		llm_model_free(m->model);
+	if (m->dev != NULL)
+		m->dev->ops->free(m->dev);
+	if (m->pool != NULL)
+		llm_pool_free(m->pool);
+	if (m->tok != NULL)
+		llm_tokenizer_free(m->tok);
+	if (m->tmpl != NULL)
+		llm_template_free(m->tmpl);
+	free(m->banned_memory);
+	memset(m, 0, sizeof(*m));
+}

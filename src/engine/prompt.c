@@ -1,0 +1,199 @@
+/* engine/prompt.c - render, tokenise, truncate. */
+#include "engine/prompt.h"
+
+#include <time.h>
+
+#include "tokenizer/detok.h"
+
+static LlmStatus
+render(const LlmLoaded *m, const LlmRequest *r, LlmStr prompt, LlmMarkedText *out, LlmError *err)
+{
+	LlmMessage messages[2];
+	LlmTemplateInput in = {.messages = messages, .add_generation_prompt = true, .now = time(NULL)};
+
+	if (m->tmpl == NULL)
+	{
+		if (err != NULL)
+			*err = m->tmpl_error;
+		return m->tmpl_error.code;
+	}
+	if (r->system.p != NULL)
+		messages[in.n_messages++] = (LlmMessage){llm_str("system"), r->system};
+	messages[in.n_messages++] = (LlmMessage){llm_str("user"), prompt};
+	in.bos_token = llm_tokenizer_text(m->tok, llm_tokenizer_bos(m->tok));
+	in.eos_token = llm_tokenizer_text(m->tok, llm_tokenizer_eos(m->tok));
+	return llm_template_render(m->tmpl, &in, out, err);
+}
+
+/* The model's BOS in front, unless the template wrote it. An empty prompt is a call too: the model
+ * needs some token to go on from. */
+static bool
+bos_insert(const LlmLoaded *m, LlmTokens *ids)
+{
+	int32_t bos = llm_tokenizer_bos(m->tok);
+	bool wanted = llm_tokenizer_adds_bos(m->tok) && (ids->len == 0 || ids->ids[0] != bos);
+
+	if (ids->len == 0 && bos < 0)
+		bos = llm_tokenizer_eos(m->tok);
+	if (bos < 0 || (!wanted && ids->len > 0))
+		return true;
+	if (!llm_tokens_push(ids, bos))
+		return false;
+	for (size_t i = ids->len - 1; i > 0; i--)
+		ids->ids[i] = ids->ids[i - 1];
+	ids->ids[0] = bos;
+	return true;
+}
+
+/* All tokens of the request with `prompt` in place of its own text; out is empty before. */
+static LlmStatus
+encode(const LlmLoaded *m, const LlmRequest *r, LlmStr prompt, LlmTokens *out, LlmError *err)
+{
+	LlmStatus st;
+
+	if (r->raw || !m->info.has_template)
+		st = llm_tokenizer_encode(m->tok, prompt, NULL, 0, out, err);
+	else
+	{
+		LlmMarkedText text = {0};
+
+		st = render(m, r, prompt, &text, err);
+		if (st == LLM_OK)
+			st = llm_tokenizer_encode(m->tok, (LlmStr){text.text.data, text.text.len}, text.spans,
+									  text.n_spans, out, err);
+		llm_marked_fini(&text);
+	}
+	if (st == LLM_OK && !bos_insert(m, out))
+		st = llm_error_set(err, LLM_E_MEMORY, "out of memory for a prompt");
+	return st;
+}
+
+static LlmStatus
+context_error(size_t got, int32_t context, LlmError *err)
+{
+	llm_error_set(err, LLM_E_CONTEXT,
+				  "the prompt has %zu tokens, but the context of %d holds %d and an answer", got,
+				  context, context - 1);
+	llm_error_hint(err, "Shorten the prompt, or set the option truncate to left or right.");
+	llm_error_numbers(err, (int64_t) got, context - 1);
+	return LLM_E_CONTEXT;
+}
+
+/* The part of text that n of its tokens cover, from the left or the right, cut at a character. */
+static LlmStr
+text_keep(const LlmLoaded *m, LlmStr text, const LlmTokens *ids, size_t n, LlmTruncate side)
+{
+	size_t from = side == LLM_TRUNCATE_LEFT ? ids->len - n : 0;
+	size_t begin = 0;
+	size_t end = 0;
+
+	for (size_t i = 0; i < from + n; i++)
+	{
+		if (i == from)
+			begin = end;
+		end += llm_tokenizer_piece(m->tok, ids->ids[i], true).len;
+	}
+	end = end < text.len ? end : text.len;
+	if (n == 0 || begin >= end)
+		return (LlmStr){text.p, 0};
+	while (begin < end && ((unsigned char) text.p[begin] & 0xC0) == 0x80)
+		begin++;
+	return (LlmStr){text.p + begin, llm_utf8_complete(text.p + begin, end - begin)};
+}
+
+/* Encode again with ever less of the user's text until at most `most` tokens are left. */
+static LlmStatus
+truncate_text(const LlmLoaded *m, const LlmRequest *r, size_t most, LlmTokens *out, LlmError *err)
+{
+	LlmTokens user = {0};
+	LlmStatus st = llm_tokenizer_encode(m->tok, r->prompt, NULL, 0, &user, err);
+	size_t n = user.len;
+
+	for (int pass = 0; st == LLM_OK && out->len > most; pass++)
+	{
+		size_t over = out->len - most + (pass == 0 ? 0 : n / 16); /* few passes, whatever happens */
+
+		if (n == 0) /* the template alone is too long */
+			st = context_error(out->len, m->info.context_length, err);
+		else
+		{
+			n -= over < n ? over : n;
+			out->len = 0;
+			st = encode(m, r, text_keep(m, r->prompt, &user, n, r->truncate), out, err);
+		}
+	}
+	llm_tokens_fini(&user);
+	return st;
+}
+
+LlmStatus
+llm_prompt_encode(const LlmLoaded *m, const LlmRequest *r, LlmTokens *out, LlmError *err)
+{
+	int32_t context = m->info.context_length;
+	int32_t room = r->max_tokens;
+	LlmStatus st;
+
+	if (r->system.p != NULL && (r->raw || !m->info.has_template))
+		return llm_error_set(err, LLM_E_INVALID, "a system prompt needs a chat template, but %s",
+							 r->raw ? "the request is raw" : "the model has none");
+	if ((st = encode(m, r, r->prompt, out, err)) != LLM_OK)
+		return st;
+	if (out->len == 0)
+		return llm_error_set(err, LLM_E_INVALID,
+							 "the prompt is empty and the model has no token to begin with");
+	if (out->len < (size_t) context)
+		return LLM_OK;
+	if (r->truncate == LLM_TRUNCATE_ERROR)
+		return context_error(out->len, context, err);
+	if (room < 0)
+		room = context / 4;
+	room = room < context / 2 ? room : context / 2;
+	return truncate_text(m, r, (size_t) (context - (room > 1 ? room : 1)), out, err);
+}
+
+LlmStatus
+llm_prompt_tokenize(const LlmLoaded *m, LlmStr text, LlmTokens *out, LlmError *err)
+{
+	return llm_tokenizer_encode(m->tok, text, NULL, 0, out, err);
+}
+
+static LlmStatus
+check_ids(const LlmLoaded *m, const int32_t *ids, int32_t n, LlmError *err)
+{
+	int32_t n_vocab = llm_tokenizer_vocab_size(m->tok);
+
+	for (int32_t i = 0; i < n; i++)
+		if (ids[i] < 0 || ids[i] >= n_vocab)
+		{
+			llm_error_set(err, LLM_E_INVALID, "token id %d is not in the vocabulary (0 to %d)",
+						  ids[i], n_vocab - 1);
+			llm_error_numbers(err, ids[i], n_vocab - 1);
+			return LLM_E_INVALID;
+		}
+	return LLM_OK;
+}
+
+LlmStatus
+llm_prompt_detokenize(const LlmLoaded *m, const int32_t *ids, int32_t n, LlmBuf *out, LlmError *err)
+{
+	LlmDetok d = {0};
+	LlmStatus st = check_ids(m, ids, n, err);
+
+	if (st != LLM_OK)
+		return st;
+	for (int32_t i = 0; i < n; i++)
+		if (!llm_detok_push(&d, m->tok, ids[i], true, out))
+			return llm_error_set(err, LLM_E_MEMORY, "out of memory for the text of %d tokens", n);
+	llm_detok_end(&d);
+	return LLM_OK;
+}
+
+LlmStatus
+llm_prompt_check(const LlmLoaded *m, const int32_t *ids, int32_t n, LlmError *err)
+{
+	if (n < 1)
+		return llm_error_set(err, LLM_E_INVALID, "a prompt of %d tokens", n);
+	if (n >= m->info.context_length)
+		return context_error((size_t) n, m->info.context_length, err);
+	return check_ids(m, ids, n, err);
+}

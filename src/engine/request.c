@@ -1,0 +1,140 @@
+/* engine/request.c - a request's memory, its text, and the table of requests by key. */
+#include "engine/request.h"
+
+#include <stdlib.h>
+
+/* ---- the table ---- */
+
+static size_t
+bucket_of(LlmRequestKey key)
+{
+	uint64_t h = (key.client * 0x9E3779B97F4A7C15u + key.id) * 0xBF58476D1CE4E5B9u;
+
+	return (size_t) (h >> 40) % LLM_REQ_BUCKETS;
+}
+
+LlmReq *
+llm_req_find(const LlmReqTable *t, LlmRequestKey key)
+{
+	LlmReq *r = t->bucket[bucket_of(key)];
+
+	while (r != NULL && (r->key.client != key.client || r->key.id != key.id))
+		r = r->chain;
+	return r;
+}
+
+void
+llm_req_insert(LlmReqTable *t, LlmReq *r)
+{
+	LlmReq **head = &t->bucket[bucket_of(r->key)];
+
+	r->chain = *head;
+	*head = r;
+	r->prev = t->last;
+	r->next = NULL;
+	if (t->last != NULL)
+		t->last->next = r;
+	else
+		t->first = r;
+	t->last = r;
+	t->n++;
+}
+
+void
+llm_req_remove(LlmReqTable *t, LlmReq *r)
+{
+	LlmReq **link = &t->bucket[bucket_of(r->key)];
+
+	while (*link != r)
+		link = &(*link)->chain;
+	*link = r->chain;
+	if (r->prev != NULL)
+		r->prev->next = r->next;
+	else
+		t->first = r->next;
+	if (r->next != NULL)
+		r->next->prev = r->prev;
+	else
+		t->last = r->prev;
+	t->n--;
+}
+
+/* ---- a request ---- */
+
+LlmStatus
+llm_req_create(const LlmRequest *from, const LlmTokens *prompt, int32_t max_new, int32_t n_groups,
+			   size_t text_nbytes, LlmReq **out, LlmError *err)
+{
+	LlmReq *r = calloc(1, sizeof(*r));
+	LlmStatus st;
+
+	if (r == NULL)
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory for a request");
+	st = llm_stop_init(&r->stop, from->stops, from->n_stops, err);
+	if (st == LLM_OK)
+		st = llm_seq_init(&r->seq, (int32_t) prompt->len + max_new, n_groups, err);
+	if (st == LLM_OK && (!llm_tokens_append(&r->seq.tokens, prompt->ids, prompt->len) ||
+						 !llm_buf_reserve(&r->text, text_nbytes)))
+		st = llm_error_set(err, LLM_E_MEMORY, "out of memory for a request");
+	if (st != LLM_OK)
+	{
+		llm_req_free(r);
+		return st;
+	}
+	r->key = from->key;
+	r->sample = from->sample;
+	r->ignore_eos = from->ignore_eos;
+	r->stream = from->stream;
+	r->timeout_ms = from->timeout_ms;
+	r->seq.n_prompt = (int32_t) prompt->len;
+	r->seq.client = from->key.client;
+	r->seq.priority = from->priority;
+	r->seq.alone = from->alone;
+	r->seq.owner = r;
+	*out = r;
+	return LLM_OK;
+}
+
+void
+llm_req_free(LlmReq *r)
+{
+	if (r == NULL)
+		return;
+	llm_seq_fini(&r->seq);
+	llm_stop_fini(&r->stop);
+	llm_buf_fini(&r->text);
+	free(r);
+}
+
+bool
+llm_req_token(LlmReq *r, const LlmTokenizer *tok, int32_t token, LlmFinish *finish,
+			  LlmStatus *status)
+{
+	*status = LLM_OK;
+	r->n_new++;
+	llm_tokens_push(&r->seq.tokens, token); /* within the capacity reserved at creation */
+	if (!r->ignore_eos && llm_tokenizer_is_end(tok, token))
+	{
+		*finish = LLM_FINISH_STOP;
+		return true;
+	}
+	if (!llm_detok_push(&r->detok, tok, token, false, &r->text))
+	{
+		*finish = LLM_FINISH_ERROR;
+		*status = LLM_E_MEMORY;
+		return true;
+	}
+	if (llm_stop_scan(&r->stop, &r->text))
+	{
+		*finish = LLM_FINISH_STOP;
+		return true;
+	}
+	*finish = LLM_FINISH_LENGTH;
+	return (int32_t) r->seq.tokens.len == r->seq.max_len;
+}
+
+size_t
+llm_req_safe(const LlmReq *r)
+{
+	return llm_stop_safe(&r->stop);
+}

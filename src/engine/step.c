@@ -1,0 +1,236 @@
+/* engine/step.c - one step: time-outs, plan, forward, tokens to their requests. */
+#include <string.h>
+
+#include "engine/engine.h"
+
+/* ---- time ---- */
+
+/* End every request whose time is over; find the next deadline. */
+static void
+expire(LlmEngine *e)
+{
+	int64_t now = llm_engine_now();
+	int64_t next_deadline = INT64_MAX;
+	LlmReq *next;
+
+	if (now < e->next_deadline)
+		return;
+	for (LlmReq *r = e->reqs.first; r != NULL; r = next)
+	{
+		next = r->next;
+		if (now >= r->deadline)
+		{
+			LlmError err;
+
+			llm_error_set(&err, LLM_E_TIMEOUT,
+						  "the request did not end within its timeout of %d ms", r->timeout_ms);
+			llm_error_numbers(&err, (now - r->submitted) / 1000, r->timeout_ms);
+			llm_engine_end(e, r, LLM_FINISH_ERROR, &err);
+		}
+		else if (r->deadline < next_deadline)
+			next_deadline = r->deadline;
+	}
+	e->next_deadline = next_deadline;
+}
+
+int
+llm_engine_next_timeout_ms(const LlmEngine *e)
+{
+	int64_t left;
+
+	if (e->reqs.n == 0 || e->next_deadline == INT64_MAX)
+		return -1;
+	left = e->next_deadline - llm_engine_now();
+	return left <= 0 ? 0 : (int) ((left + 999) / 1000);
+}
+
+/* ---- the batch ---- */
+
+static LlmReq *
+req_of(const LlmPlanItem *it)
+{
+	return it->seq->owner;
+}
+
+/* Tell who runs, when that has changed since the step before; note who runs for the first time. */
+static void
+announce(LlmEngine *e, const LlmPlan *plan)
+{
+	int64_t now = llm_engine_now();
+	bool changed = plan->n_items != e->n_keys;
+	LlmRequestKey *old = e->keys;
+
+	for (int32_t i = 0; i < plan->n_items; i++)
+	{
+		LlmReq *r = req_of(&plan->items[i]);
+
+		e->keys_now[i] = r->key;
+		changed = changed || old[i].client != r->key.client || old[i].id != r->key.id;
+		if (r->first_step == 0)
+			r->first_step = now;
+	}
+	e->keys = e->keys_now;
+	e->keys_now = old;
+	e->n_keys = plan->n_items;
+	if (changed && e->events.step != NULL)
+		e->events.step(e->events.arg, e->keys, e->n_keys);
+}
+
+/* What to do with each output row. */
+static void
+fill_rows(LlmEngine *e, const LlmPlan *plan, int32_t n_out)
+{
+	const LlmPackOut *outputs = llm_pack_outputs(e->pack);
+
+	for (int32_t i = 0; i < n_out; i++)
+	{
+		const LlmReq *r = req_of(&plan->items[outputs[i].item]);
+		int32_t position = outputs[i].position + 1;
+
+		e->rows[i] =
+			(LlmSampleRow){.p = r->sample,
+						   .history = r->seq.tokens.ids,
+						   .n_history = position,
+						   .n_prompt = position < r->seq.n_prompt ? position : r->seq.n_prompt,
+						   .position = position,
+						   .banned = e->m.banned,
+						   .n_banned = e->m.n_banned + (r->ignore_eos ? e->m.n_end : 0)};
+	}
+}
+
+static LlmStatus
+run(LlmEngine *e, const LlmBatch *batch, LlmStepOut *out, LlmError *err)
+{
+	LlmDevice *dev = e->m.dev;
+	LlmSampling sampling = {e->rows, batch->n_out};
+	uint64_t step;
+	LlmAct logits;
+	LlmStatus st;
+
+	if ((st = dev->ops->step_begin(dev, batch, err)) != LLM_OK)
+		return st;
+	logits = llm_model_forward(e->m.model, dev, batch);
+	if (batch->n_out > 0)
+		dev->ops->sample(dev, logits, &sampling);
+	if ((st = dev->ops->step_end(dev, &step, err)) != LLM_OK)
+		return st;
+	return dev->ops->step_wait(dev, step, out, err);
+}
+
+/* ---- results ---- */
+
+static void
+call_hook(LlmEngine *e, const LlmPlan *plan, const LlmBatch *batch, const LlmStepOut *out)
+{
+	const LlmPackOut *outputs = llm_pack_outputs(e->pack);
+
+	for (int32_t i = 0; i < batch->n_out; i++)
+		e->hook(e->hook_arg, req_of(&plan->items[outputs[i].item])->key, outputs[i].position,
+				out->logits + (size_t) i * (size_t) out->ld_logits,
+				llm_model_config(e->m.model)->vocab_size);
+}
+
+/* A request got its next token, or failed by itself. */
+static void
+take(LlmEngine *e, LlmReq *r, const LlmSampleOut *out)
+{
+	LlmFinish finish;
+	LlmStatus st;
+	LlmError err;
+	size_t safe;
+
+	if (out->status != LLM_OK)
+	{
+		llm_error_set(&err, out->status, "%s", out->message);
+		llm_engine_end(e, r, LLM_FINISH_ERROR, &err);
+		return;
+	}
+	if (r->first_token == 0)
+	{
+		r->first_token = llm_engine_now();
+		e->stats.prompt_tokens += r->seq.n_prompt;
+	}
+	e->stats.generated_tokens++;
+	if (llm_req_token(r, e->m.tok, out->token, &finish, &st))
+	{
+		if (st != LLM_OK)
+			llm_error_set(&err, st, "out of memory for the text of a request");
+		llm_engine_end(e, r, finish, st == LLM_OK ? NULL : &err);
+		return;
+	}
+	safe = llm_req_safe(r);
+	if (r->stream && safe > r->n_shown)
+	{
+		if (e->events.text != NULL)
+			e->events.text(e->events.arg, r->key,
+						   (LlmStr){r->text.data + r->n_shown, safe - r->n_shown});
+		r->n_shown = safe;
+	}
+}
+
+/* The device failed: nothing that ran can go on. */
+static void
+end_running(LlmEngine *e, const LlmError *err)
+{
+	LlmReq *next;
+
+	for (LlmReq *r = e->reqs.first; r != NULL; r = next)
+	{
+		next = r->next;
+		if (r->seq.state == LLM_SEQ_RUNNING)
+			llm_engine_end(e, r, LLM_FINISH_ERROR, err);
+	}
+}
+
+/* Run a plan that has rows. */
+static LlmStatus
+execute(LlmEngine *e, const LlmPlan *plan, LlmError *err)
+{
+	bool hooked = e->hook != NULL;
+	const LlmBatch *batch = llm_pack_fill(e->pack, plan, hooked, hooked && e->all_positions);
+	LlmStepOut out = {.rows = e->outs};
+	LlmError failure;
+	LlmStatus st;
+
+	announce(e, plan);
+	fill_rows(e, plan, batch->n_out);
+	st = run(e, batch, &out, &failure);
+	llm_sched_done(e->sched);
+	e->stats.steps++;
+	atomic_fetch_add(&e->progress, 1);
+	if (st != LLM_OK)
+	{
+		end_running(e, &failure);
+		if (err != NULL)
+			*err = failure;
+		return st;
+	}
+	if (hooked && batch->n_out > 0)
+		call_hook(e, plan, batch, &out);
+	for (int32_t i = 0; i < batch->n_out; i++)
+		if (batch->want[i] & LLM_WANT_TOKEN)
+			take(e, req_of(&plan->items[llm_pack_outputs(e->pack)[i].item]), &e->outs[i]);
+	return LLM_OK;
+}
+
+LlmStatus
+llm_engine_step(LlmEngine *e, bool *idle, LlmError *err)
+{
+	LlmStatus st = LLM_OK;
+
+	*idle = true;
+	if (!e->loaded)
+		return LLM_OK;
+	expire(e);
+	if (e->reqs.n > 0)
+	{
+		const LlmPlan *plan = llm_sched_next(e->sched);
+
+		if (plan->n_rows > 0)
+			st = execute(e, plan, err);
+		else
+			llm_sched_done(e->sched);
+	}
+	*idle = e->reqs.n == 0;
+	return st;
+}

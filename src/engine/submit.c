@@ -1,0 +1,303 @@
+/* engine/submit.c - requests come and go: checks, queueing, answers without a model, cancel. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "engine/prompt.h"
+
+/* Reserved for a request's text at submit, so that a step seldom has to let it grow. */
+#define TEXT_NBYTES_RESERVE ((size_t) 64 << 10)
+
+/* ---- ends ---- */
+
+void
+llm_engine_answer(LlmEngine *e, LlmResult *result)
+{
+	e->stats.requests++;
+	e->stats.errors += result->status != LLM_OK;
+	result->numerics_key = e->m.info.numerics_key;
+	if (e->events.done != NULL)
+		e->events.done(e->events.arg, result);
+}
+
+/* Out of the table; its memory goes when the scheduler lets go of the sequence. */
+static void
+leave(LlmEngine *e, LlmReq *r)
+{
+	llm_req_remove(&e->reqs, r);
+	llm_sched_remove(e->sched, &r->seq);
+}
+
+void
+llm_engine_drop(LlmEngine *e, LlmReq *r)
+{
+	e->stats.requests++;
+	leave(e, r);
+}
+
+static double
+ms_since(int64_t from, int64_t to)
+{
+	return to == 0 ? 0.0 : (double) (to - from) / 1000.0;
+}
+
+void
+llm_engine_end(LlmEngine *e, LlmReq *r, LlmFinish finish, const LlmError *error)
+{
+	LlmResult result = {.key = r->key,
+						.status = error == NULL ? LLM_OK : error->code,
+						.error = error,
+						.finish = finish,
+						.prompt_tokens = r->seq.n_prompt,
+						.completion_tokens = r->n_new,
+						.queue_ms = ms_since(r->submitted, r->first_step),
+						.first_token_ms = ms_since(r->submitted, r->first_token),
+						.total_ms = ms_since(r->submitted, llm_engine_now())};
+
+	if (error == NULL)
+	{
+		llm_detok_end(&r->detok);
+		result.text = (LlmStr){r->text.data, r->text.len};
+		if (r->stream && r->text.len > r->n_shown && e->events.text != NULL)
+			e->events.text(e->events.arg, r->key,
+						   (LlmStr){r->text.data + r->n_shown, r->text.len - r->n_shown});
+	}
+	llm_engine_answer(e, &result);
+	leave(e, r);
+}
+
+void
+llm_engine_cancel(LlmEngine *e, LlmRequestKey key)
+{
+	LlmReq *r = llm_req_find(&e->reqs, key);
+
+	if (r != NULL)
+		llm_engine_drop(e, r);
+}
+
+void
+llm_engine_cancel_client(LlmEngine *e, uint64_t client)
+{
+	LlmReq *next;
+
+	for (LlmReq *r = e->reqs.first; r != NULL; r = next)
+	{
+		next = r->next;
+		if (r->key.client == client)
+			llm_engine_drop(e, r);
+	}
+}
+
+/* ---- submit ---- */
+
+static LlmStatus
+out_of_range(const char *name, double v, const char *range, LlmError *err)
+{
+	return llm_error_set(err, LLM_E_INVALID, "%s is %g, not %s", name, v, range);
+}
+
+static LlmStatus
+check_sampling(const LlmSampleParams *p, LlmError *err)
+{
+	if (!isfinite(p->temperature))
+		return out_of_range("temperature", p->temperature, "a finite number", err);
+	if (!(p->top_p > 0.0f && p->top_p <= 1.0f))
+		return out_of_range("top_p", p->top_p, "above 0 and up to 1", err);
+	if (!(p->min_p >= 0.0f && p->min_p <= 1.0f))
+		return out_of_range("min_p", p->min_p, "0 to 1", err);
+	if (p->top_k < 0)
+		return out_of_range("top_k", p->top_k, "0 or more", err);
+	if (!(p->repetition_penalty > 0.0f && isfinite(p->repetition_penalty)))
+		return out_of_range("repetition_penalty", p->repetition_penalty, "above 0", err);
+	if (!isfinite(p->presence_penalty))
+		return out_of_range("presence_penalty", p->presence_penalty, "a finite number", err);
+	if (!isfinite(p->frequency_penalty))
+		return out_of_range("frequency_penalty", p->frequency_penalty, "a finite number", err);
+	return LLM_OK;
+}
+
+static LlmStatus
+check_request(const LlmEngine *e, const LlmRequest *r, LlmError *err)
+{
+	if (llm_req_find(&e->reqs, r->key) != NULL)
+		return llm_error_set(err, LLM_E_INVALID, "request %llu of this client is unfinished",
+							 (unsigned long long) r->key.id);
+	if (r->max_tokens < LLM_MAX_TOKENS_REST)
+	{
+		llm_error_set(err, LLM_E_INVALID, "max_tokens is %d, not 0 or more", r->max_tokens);
+		llm_error_numbers(err, r->max_tokens, 0);
+		return LLM_E_INVALID;
+	}
+	if (r->timeout_ms < 0)
+		return out_of_range("timeout", r->timeout_ms, "0 or more", err);
+	return check_sampling(&r->sample, err);
+}
+
+/* Tokens that the answer may have: what was asked for, within the room left in the context; an open
+ * end is also bounded by the KV pool, while a number that the pool can never hold is refused. */
+static LlmStatus
+max_new_tokens(const LlmEngine *e, const LlmRequest *r, int32_t n_prompt, int32_t *out,
+			   LlmError *err)
+{
+	int32_t room = e->m.info.context_length - n_prompt;
+	int32_t longest = llm_sched_longest(e->sched);
+
+	*out = r->max_tokens;
+	if (r->max_tokens < 0)
+	{
+		*out = room < longest - n_prompt ? room : longest - n_prompt;
+		*out = *out < 1 ? 1 : *out;
+	}
+	else if (r->max_tokens > room)
+		*out = room;
+	return *out == 0 ? LLM_OK : llm_sched_check(e->sched, n_prompt + *out, err);
+}
+
+static void
+req_start(LlmEngine *e, LlmReq *r)
+{
+	if (r->sample.temperature < 0.0f)
+		r->sample.temperature = e->m.temperature;
+	r->submitted = llm_engine_now();
+	r->deadline = INT64_MAX;
+	if (r->timeout_ms > 0)
+		r->deadline = r->submitted + (int64_t) r->timeout_ms * 1000;
+	if (r->deadline < e->next_deadline)
+		e->next_deadline = r->deadline;
+	llm_req_insert(&e->reqs, r);
+}
+
+/* Queue a GENERATE request whose prompt is encoded. */
+static LlmStatus
+queue(LlmEngine *e, const LlmRequest *q, const LlmTokens *prompt, LlmError *err)
+{
+	int32_t n_prompt = (int32_t) prompt->len;
+	size_t text_nbytes;
+	int32_t max_new;
+	LlmReq *r;
+	LlmStatus st;
+
+	if ((st = max_new_tokens(e, q, n_prompt, &max_new, err)) != LLM_OK)
+		return st;
+	text_nbytes = (size_t) max_new * (size_t) e->m.max_piece;
+	text_nbytes = text_nbytes < TEXT_NBYTES_RESERVE ? text_nbytes : TEXT_NBYTES_RESERVE;
+	st = llm_req_create(q, prompt, max_new, e->m.store.n_groups, text_nbytes, &r, err);
+	if (st != LLM_OK)
+		return st;
+	if (max_new == 0) /* nothing to compute: answered at once */
+	{
+		LlmResult result = {.key = q->key,
+							.text = {"", 0},
+							.finish = LLM_FINISH_LENGTH,
+							.prompt_tokens = n_prompt};
+
+		llm_req_free(r);
+		llm_engine_answer(e, &result);
+		return LLM_OK;
+	}
+	if ((st = llm_sched_submit(e->sched, &r->seq, err)) != LLM_OK)
+		llm_req_free(r);
+	else
+		req_start(e, r);
+	return st;
+}
+
+static LlmStatus
+submit_generate(LlmEngine *e, const LlmRequest *q, LlmError *err)
+{
+	LlmTokens prompt = {0};
+	LlmStatus st;
+
+	if (e->force_ids != NULL)
+	{
+		st = llm_prompt_check(&e->m, e->force_ids, e->force_n, err);
+		if (st == LLM_OK && !llm_tokens_append(&prompt, e->force_ids, (size_t) e->force_n))
+			st = llm_error_set(err, LLM_E_MEMORY, "out of memory for a prompt");
+	}
+	else
+		st = llm_prompt_encode(&e->m, q, &prompt, err);
+	if (st == LLM_OK)
+		st = queue(e, q, &prompt, err);
+	llm_tokens_fini(&prompt);
+	return st;
+}
+
+static LlmStatus
+answer_tokenize(LlmEngine *e, const LlmRequest *q, LlmError *err)
+{
+	LlmTokens ids = {0};
+	LlmStatus st = llm_prompt_tokenize(&e->m, q->prompt, &ids, err);
+
+	if (st == LLM_OK)
+	{
+		LlmResult result = {.key = q->key,
+							.tokens = ids.ids,
+							.n_tokens = (int32_t) ids.len,
+							.prompt_tokens = (int32_t) ids.len};
+
+		llm_engine_answer(e, &result);
+	}
+	llm_tokens_fini(&ids);
+	return st;
+}
+
+static LlmStatus
+answer_detokenize(LlmEngine *e, const LlmRequest *q, LlmError *err)
+{
+	LlmBuf text = {0};
+	LlmStatus st = llm_prompt_detokenize(&e->m, q->tokens, q->n_tokens, &text, err);
+
+	if (st == LLM_OK)
+	{
+		LlmResult result = {.key = q->key, .text = {text.data, text.len}};
+
+		llm_engine_answer(e, &result);
+	}
+	llm_buf_fini(&text);
+	return st;
+}
+
+static LlmStatus
+submit(LlmEngine *e, const LlmRequest *q, LlmError *err)
+{
+	LlmStatus st;
+
+	if (!e->loaded)
+		return llm_error_set(err, LLM_E_MODEL, "no model is loaded");
+	switch (q->kind)
+	{
+		case LLM_REQUEST_GENERATE:
+			st = check_request(e, q, err);
+			return st != LLM_OK ? st : submit_generate(e, q, err);
+		case LLM_REQUEST_TOKENIZE:
+			return answer_tokenize(e, q, err);
+		case LLM_REQUEST_DETOKENIZE:
+			return answer_detokenize(e, q, err);
+		case LLM_REQUEST_SCORE:
+			return llm_error_set(err, LLM_E_UNSUPPORTED, "scoring is not supported yet");
+		case LLM_REQUEST_POOL:
+			return llm_error_set(err, LLM_E_UNSUPPORTED, "embeddings are not supported yet");
+	}
+	return llm_error_set(err, LLM_E_INVALID, "no request of kind %d", (int) q->kind);
+}
+
+LlmStatus
+llm_engine_submit(LlmEngine *e, const LlmRequest *r, LlmError *err)
+{
+	LlmStatus st = submit(e, r, err);
+
+	e->force_ids = NULL;
+	if (st != LLM_OK)
+	{
+		e->stats.requests++;
+		e->stats.errors++;
+	}
+	return st;
+}
+
+void
+llm_engine_force_prompt(LlmEngine *e, const int32_t *ids, int32_t n)
+{
+	e->force_ids = ids;
+	e->force_n = n;
+}

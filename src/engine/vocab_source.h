@@ -1,0 +1,30 @@
+/* engine/vocab_source.h - where a tokenizer's vocabulary comes from: a GGUF file, or a token per byte. */
+#ifndef LLM_ENGINE_VOCAB_SOURCE_H
+#define LLM_ENGINE_VOCAB_SOURCE_H
+
+#include <stdint.h>
+
+#include "core/status.h"
+#include "model/gguf.h"
+#include "tokenizer/tokenizer.h"
+
+/* Tokenizer from the keys tokenizer.ggml.* of the file. unused (malloc'ed, owned by the caller) gets
+ * the ids that the file marks as unused. Errors name the key. */
+LlmStatus llm_vocab_source_gguf(const LlmGguf *g, LlmTokenizer **tok, int32_t **unused,
+								int32_t *n_unused, LlmError *err);
+
+/* Ids of a vocabulary with a token per byte, 0 .. 255, and three control tokens. */
+typedef struct LlmByteVocab
+{
+	int32_t begin, end, turn; /* "<|begin|>", "<|im_end|>", "<|im_start|>" */
+	int32_t n_vocab;          /* the ids that are left are unused */
+} LlmByteVocab;
+
+/* Tokenizer of a byte vocabulary; unused as above. */
+LlmStatus llm_vocab_source_bytes(const LlmByteVocab *b, LlmTokenizer **tok, int32_t **unused,
+								 int32_t *n_unused, LlmError *err);
+
+/* Its chat template: turns of <|im_start|>role, content, <|im_end|>. */
+const char *llm_vocab_source_bytes_template(void);
+
+#endif
