@@ -1,0 +1,136 @@
+/* kernels/cpu_ops.c - the phases of a step that work by rows and columns. Shares of threads are
+ * contiguous and static, so that a thread reads the same weights in every step. */
+#include "kernels/cpu_state.h"
+
+#include <string.h>
+
+/* First item of a thread's share of n. */
+static int64_t
+share(int64_t n, int tid, int n_threads)
+{
+	return n * tid / n_threads;
+}
+
+static float *
+row_f(const LlmCpuAct *a, int64_t r)
+{
+	return a->f + r * a->ld;
+}
+
+static LlmQ8Unit *
+row_q(const LlmCpuAct *a, int64_t r)
+{
+	return a->q + r * a->n_units;
+}
+
+void
+llm_cpu_run_embed(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
+{
+	const LlmBatch *b = dev->batch;
+	int64_t n = op->out->rows;
+
+	for (int64_t r = share(n, tid, n_threads); r < share(n, tid + 1, n_threads); r++)
+	{
+		if (b->embed != NULL && b->embed[r] != NULL)
+			memcpy(row_f(op->out, r), b->embed[r], (size_t) op->out->cols * sizeof(float));
+		else
+			llm_linear_row(op->linear, b->token[r], row_f(op->out, r));
+	}
+}
+
+void
+llm_cpu_run_norm(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
+{
+	const LlmCpuAct *out = op->out;
+	int64_t n = out->rows;
+
+	for (int64_t r = share(n, tid, n_threads); r < share(n, tid + 1, n_threads); r++)
+	{
+		float *y = (out->forms & LLM_ACT_F32) != 0 ? row_f(out, r) : dev->scratch[tid].row;
+
+		dev->kernels->rms_norm(row_f(op->in, r), op->in2 != NULL ? row_f(op->in2, r) : NULL,
+							   op->norm->weight, op->norm->eps, out->cols, y);
+		if ((out->forms & LLM_ACT_Q8) != 0)
+			dev->kernels->quantise(y, out->cols, row_q(out, r));
+	}
+}
+
+void
+llm_cpu_run_linear(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
+{
+	const LlmLinear *l = op->linear;
+	LlmLinearInput in = {op->in->q, op->in->f, op->in->ld, op->in->rows};
+
+	llm_linear_run(dev->kernels, l, &in, (int32_t) share(l->n_panels, tid, n_threads),
+				   (int32_t) share(l->n_panels, tid + 1, n_threads), op->out->f, op->out->ld);
+}
+
+/* Work by units of 64 columns of a row, so that one row occupies all threads. */
+void
+llm_cpu_run_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
+{
+	const LlmCpuAct *out = op->out;
+	int64_t n = (int64_t) out->rows * out->n_units;
+
+	for (int64_t i = share(n, tid, n_threads); i < share(n, tid + 1, n_threads); i++)
+	{
+		int64_t r = i / out->n_units;
+		int32_t c = (int32_t) (i % out->n_units) * LLM_Q8_UNIT;
+		int32_t cols = out->cols - c < LLM_Q8_UNIT ? out->cols - c : LLM_Q8_UNIT;
+		const float *gate = row_f(op->in, r) + c;
+		float y[LLM_Q8_UNIT];
+
+		dev->kernels->silu_gate(gate, gate + out->cols, cols, y);
+		if ((out->forms & LLM_ACT_F32) != 0)
+			memcpy(row_f(out, r) + c, y, (size_t) cols * sizeof(float));
+		if ((out->forms & LLM_ACT_Q8) != 0)
+			dev->kernels->quantise(y, cols, row_q(out, r) + c / LLM_Q8_UNIT);
+	}
+}
+
+void
+llm_cpu_run_quantise(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
+{
+	const LlmCpuAct *out = op->out;
+	int64_t n = (int64_t) out->rows * out->n_units;
+
+	for (int64_t i = share(n, tid, n_threads); i < share(n, tid + 1, n_threads); i++)
+	{
+		int64_t r = i / out->n_units;
+		int32_t c = (int32_t) (i % out->n_units) * LLM_Q8_UNIT;
+		int32_t cols = out->cols - c < LLM_Q8_UNIT ? out->cols - c : LLM_Q8_UNIT;
+
+		dev->kernels->quantise(row_f(out, r) + c, cols, row_q(out, r) + c / LLM_Q8_UNIT);
+	}
+}
+
+void
+llm_cpu_run_gather(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
+{
+	const LlmCpuAct *in = op->in, *out = op->out;
+	int64_t n = out->rows;
+
+	for (int64_t i = share(n, tid, n_threads); i < share(n, tid + 1, n_threads); i++)
+	{
+		int32_t r = dev->batch->out_row[i];
+
+		if ((out->forms & LLM_ACT_F32) != 0)
+			memcpy(row_f(out, i), row_f(in, r), (size_t) out->cols * sizeof(float));
+		if ((out->forms & LLM_ACT_Q8) != 0)
+			memcpy(row_q(out, i), row_q(in, r), (size_t) out->n_units * sizeof(LlmQ8Unit));
+	}
+}
+
+void
+llm_cpu_run_sample(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
+{
+	int64_t n = op->in->rows;
+
+	for (int64_t i = share(n, tid, n_threads); i < share(n, tid + 1, n_threads); i++)
+	{
+		dev->picks[i] = (LlmSampleOut){.token = -1, .status = LLM_OK};
+		if ((dev->batch->want[i] & LLM_WANT_TOKEN) != 0)
+			llm_sampler_pick(dev->scratch[tid].sampler, row_f(op->in, i), &op->sampling->rows[i],
+							 &dev->picks[i]);
+	}
+}

@@ -1,0 +1,168 @@
+/*
+ * kernels/cpu_state.h - the CPU device inside: its objects, the arena and the list of a step.
+ *
+ * Recording (cpu_step.c, cpu_record.c) runs on the caller's thread and appends to `ops`; each entry
+ * is one parallel phase. step_end gives the list to the pool in one run: every thread executes every
+ * phase on its share, with a barrier between phases (cpu_ops.c has the phases). A share never changes
+ * a bit: columns, rows or heads are whole, and no sum crosses threads.
+ */
+#ifndef LLM_KERNELS_CPU_STATE_H
+#define LLM_KERNELS_CPU_STATE_H
+
+#include <stdatomic.h>
+
+#include "core/pool.h"
+#include "kernels/kernels.h"
+#include "kernels/kv_pages.h"
+#include "kernels/linear.h"
+#include "sample/sample.h"
+#include "tensor/device.h"
+
+#define LLM_CPU_ACTS_MAX 128
+#define LLM_CPU_OPS_MAX 16384 /* phases of a step: 512 layers of up to 32 */
+#define LLM_CPU_BLOCK_ROWS 16 /* most rows of one sequence in one attention item */
+
+/* An activation of the step. */
+typedef struct LlmCpuAct
+{
+	float *f;     /* [rows][ld]; always there */
+	LlmQ8Unit *q; /* [rows][n_units] when forms has LLM_ACT_Q8 */
+	int32_t rows;
+	int32_t cols;
+	int32_t ld;      /* cols rounded up to 16 */
+	int32_t n_units; /* ceil(cols / 64) */
+	int32_t forms;   /* LLM_ACT_* bits */
+} LlmCpuAct;
+
+typedef enum LlmCpuOpKind
+{
+	LLM_CPU_EMBED = 0,
+	LLM_CPU_NORM,
+	LLM_CPU_LINEAR,
+	LLM_CPU_GATE,
+	LLM_CPU_ROPE,
+	LLM_CPU_ATTENTION,
+	LLM_CPU_QUANTISE,
+	LLM_CPU_GATHER,
+	LLM_CPU_SAMPLE,
+	LLM_CPU_N_KINDS
+} LlmCpuOpKind;
+
+struct LlmCpuDevice;
+struct LlmCpuOp;
+typedef void (*LlmCpuOpFn)(struct LlmCpuDevice *dev, struct LlmCpuOp *op, int tid, int n_threads);
+
+/* One phase: what it reads and writes; fields that its kind does not need are NULL. */
+typedef struct LlmCpuOp
+{
+	LlmCpuOpFn run;
+	LlmCpuOpKind kind;
+	LlmCpuAct *in;
+	LlmCpuAct *in2; /* norm: what is added; rope: the table */
+	LlmCpuAct *out;
+	const LlmLinear *linear;
+	const LlmNorm *norm;
+	const LlmRope *rope; /* the table phase */
+	LlmAttn attn;
+	LlmKvPages *kv;
+	const LlmSampling *sampling;
+	_Atomic int32_t next; /* work items taken, where threads take them as they come */
+	double nbytes;        /* weights and KV read */
+	double ops;           /* multiply-adds counted as two */
+} LlmCpuOp;
+
+/* Adjacent rows of one sequence that attention treats together. */
+typedef struct LlmCpuBlock
+{
+	int32_t seq;
+	int32_t row0;
+	int32_t n_rows; /* 1 .. LLM_CPU_BLOCK_ROWS */
+} LlmCpuBlock;
+
+/* Scratch of one thread. */
+typedef struct LlmCpuScratch
+{
+	LlmSampler *sampler;
+	float *row;      /* [max_cols] one row between two operations */
+	float *o;        /* value sums of an attention item */
+	float *m;        /* [n_q] maxima */
+	float *l;        /* [n_q] sums */
+	int32_t *lo;     /* [n_q] visible range in a split */
+	int32_t *hi;     /* [n_q] */
+	const float **q; /* [n_q] query vectors */
+} LlmCpuScratch;
+
+typedef struct LlmCpuDevice
+{
+	LlmDevice base;
+	LlmPool *pool; /* borrowed */
+	const LlmKernels *kernels;
+	LlmWeightStore weights;
+	LlmKvPages kv[LLM_KV_GROUPS_MAX];
+	int n_groups;
+
+	LlmDeviceLimits limits; /* max_rows 0 before limits_set */
+	uint8_t *arena;         /* [arena_nbytes] activations of a step */
+	size_t arena_nbytes;
+	size_t arena_used;
+	uint8_t *scratch_data; /* memory of all scratch */
+	size_t scratch_nbytes;
+	int32_t max_q;          /* query vectors of an attention item that scratch can hold */
+	int32_t max_o;          /* floats of scratch o */
+	LlmCpuScratch *scratch; /* [n_threads] */
+	LlmSampleOut *picks;    /* [max_out] */
+	LlmCpuOp *ops;          /* [LLM_CPU_OPS_MAX] */
+	LlmCpuBlock *blocks;    /* [max_rows] */
+
+	const LlmBatch *batch; /* borrowed from step_begin to step_wait; NULL outside */
+	LlmCpuAct acts[LLM_CPU_ACTS_MAX];
+	int32_t n_acts;
+	int32_t n_ops;
+	int32_t n_blocks;
+	const LlmRope *rope;   /* whose table this step has made */
+	LlmCpuAct *rope_table; /* [n_rows][2 * n_dims] cosines, signed sines */
+	LlmCpuAct *gate;       /* gate | up between two phases; the next one may reuse it */
+	LlmCpuAct *logits;     /* of the last sample op */
+	uint64_t step;         /* number of the last step */
+	LlmStatus status;      /* first failure while recording */
+	LlmError error;
+
+	LlmOpStat stats[LLM_CPU_N_KINDS];
+} LlmCpuDevice;
+
+/* ---- cpu_step.c ---- */
+
+LlmStatus llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err);
+void llm_cpu_arena_free(LlmCpuDevice *dev);
+LlmStatus llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err);
+LlmStatus llm_cpu_step_end(LlmDevice *d, uint64_t *step, LlmError *err);
+LlmStatus llm_cpu_step_wait(LlmDevice *d, uint64_t step, LlmStepOut *out, LlmError *err);
+
+/* ---- cpu_record.c: the recording half of LlmDeviceOps ---- */
+
+LlmAct llm_cpu_act_create(LlmDevice *d, int32_t forms, int32_t rows, int32_t cols);
+void llm_cpu_embed(LlmDevice *d, const LlmLinear *l, LlmAct out);
+void llm_cpu_norm(LlmDevice *d, LlmAct residual, LlmAct add, const LlmNorm *norm, LlmAct out);
+void llm_cpu_linear(LlmDevice *d, LlmAct x, const LlmLinear *l, LlmEpilogue epilogue, LlmAct out);
+void llm_cpu_rope_kv_write(LlmDevice *d, LlmAct qkv, const LlmAttn *attn, LlmAct q);
+void llm_cpu_attention(LlmDevice *d, LlmAct q, const LlmAttn *attn, LlmAct out);
+void llm_cpu_gather_rows(LlmDevice *d, LlmAct x, LlmAct out);
+void llm_cpu_sample(LlmDevice *d, LlmAct logits, const LlmSampling *sampling);
+
+/* ---- cpu_ops.c: the phases ---- */
+
+void llm_cpu_run_embed(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+void llm_cpu_run_norm(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+void llm_cpu_run_linear(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+void llm_cpu_run_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+void llm_cpu_run_quantise(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+void llm_cpu_run_gather(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+void llm_cpu_run_sample(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+
+/* ---- cpu_attn.c: the phases of attention ---- */
+
+void llm_cpu_run_rope_table(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+void llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+void llm_cpu_run_attention(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+
+#endif

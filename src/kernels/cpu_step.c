@@ -1,0 +1,297 @@
+/*
+ * kernels/cpu_step.c - the arena, and a step's life: checked batch, recorded list, one run, result.
+ */
+#include "kernels/cpu_state.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/mem.h"
+
+#define INTERNAL_ACTS 4 /* rope tables, gate | up */
+
+static size_t
+round_up(size_t n)
+{
+	return (n + 63) & ~(size_t) 63;
+}
+
+/* Bytes of an activation with both forms. */
+static size_t
+act_nbytes(int32_t rows, int32_t cols)
+{
+	size_t ld = ((size_t) cols + 15) / 16 * 16;
+	size_t n_units = ((size_t) cols + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT;
+
+	return round_up((size_t) rows * ld * sizeof(float)) +
+		   round_up((size_t) rows * n_units * sizeof(LlmQ8Unit));
+}
+
+void
+llm_cpu_arena_free(LlmCpuDevice *dev)
+{
+	for (int i = 0; dev->scratch != NULL && i < llm_pool_threads(dev->pool); i++)
+		llm_sampler_free(dev->scratch[i].sampler);
+	llm_block_free(dev->arena, dev->arena_nbytes);
+	llm_block_free(dev->scratch_data, dev->scratch_nbytes);
+	free(dev->scratch);
+	free(dev->picks);
+	free(dev->ops);
+	free(dev->blocks);
+	dev->arena = NULL;
+	dev->scratch_data = NULL;
+	dev->scratch = NULL;
+	dev->picks = NULL;
+	dev->ops = NULL;
+	dev->blocks = NULL;
+	dev->limits = (LlmDeviceLimits){0};
+	dev->batch = NULL;
+	dev->logits = NULL;
+}
+
+/* Scratch of every thread out of one block. Query vectors of an item: 16 rows of at most max_cols /
+ * 8 heads, since a head has at least 8 values; their padded sums fit in twice the values. */
+static bool
+scratch_create(LlmCpuDevice *dev)
+{
+	size_t max_cols = (size_t) dev->limits.max_cols;
+	size_t max_q = LLM_CPU_BLOCK_ROWS * (max_cols / 8 + 1);
+	size_t max_o = LLM_CPU_BLOCK_ROWS * 2 * (max_cols + 16);
+	size_t row = round_up((max_cols + LLM_Q8_UNIT) * sizeof(float));
+	size_t o = round_up(max_o * sizeof(float));
+	size_t q4 = round_up(max_q * sizeof(float)), q8 = round_up(max_q * sizeof(void *));
+	size_t one = row + o + 4 * q4 + q8;
+	int n_threads = llm_pool_threads(dev->pool);
+
+	dev->scratch = calloc((size_t) n_threads, sizeof(*dev->scratch));
+	dev->scratch_nbytes = one * (size_t) n_threads;
+	dev->scratch_data = llm_block_create(dev->scratch_nbytes);
+	if (dev->scratch == NULL || dev->scratch_data == NULL)
+		return false;
+	dev->max_q = (int32_t) max_q;
+	dev->max_o = (int32_t) max_o;
+	for (int i = 0; i < n_threads; i++)
+	{
+		LlmCpuScratch *s = &dev->scratch[i];
+		uint8_t *p = dev->scratch_data + one * (size_t) i;
+
+		s->row = (float *) p;
+		s->o = (float *) (p += row);
+		s->m = (float *) (p += o);
+		s->l = (float *) (p += q4);
+		s->lo = (int32_t *) (p += q4);
+		s->hi = (int32_t *) (p += q4);
+		s->q = (const float **) (p + q4);
+	}
+	return true;
+}
+
+LlmStatus
+llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err)
+{
+	LlmCpuDevice *dev = (LlmCpuDevice *) d;
+	size_t max_rows = (size_t) limits->max_rows, max_out = (size_t) limits->max_out;
+	LlmStatus status = LLM_OK;
+
+	if (limits->max_rows < 1 || limits->max_out < 1 || limits->max_seqs < 1 ||
+		limits->max_cols < 1 || limits->vocab_size < 1 || limits->max_pos < 1 ||
+		limits->n_acts < 1 || limits->n_acts > LLM_CPU_ACTS_MAX - INTERNAL_ACTS ||
+		limits->max_cols > 1 << 24 || limits->max_rows > 1 << 20 || limits->max_out > 1 << 20)
+		return llm_error_set(err, LLM_E_INTERNAL,
+							 "step limits of %" PRId32 " rows, %" PRId32 " outputs, %" PRId32
+							 " columns, %" PRId32 " activations",
+							 limits->max_rows, limits->max_out, limits->max_cols, limits->n_acts);
+	llm_cpu_arena_free(dev);
+	dev->limits = *limits;
+	dev->arena_nbytes =
+		(size_t) (limits->n_acts + INTERNAL_ACTS) * act_nbytes(limits->max_rows, limits->max_cols) +
+		act_nbytes(limits->max_out, limits->vocab_size);
+	dev->arena = llm_block_create(dev->arena_nbytes);
+	dev->picks = calloc(max_out, sizeof(*dev->picks));
+	dev->ops = calloc(LLM_CPU_OPS_MAX, sizeof(*dev->ops));
+	dev->blocks = calloc(max_rows, sizeof(*dev->blocks));
+	if (dev->arena == NULL || dev->picks == NULL || dev->ops == NULL || dev->blocks == NULL ||
+		!scratch_create(dev))
+		status = llm_error_set(err, LLM_E_MEMORY,
+							   "out of memory: %zu bytes for activations of %" PRId32 " rows",
+							   dev->arena_nbytes, limits->max_rows);
+	for (int i = 0; status == LLM_OK && i < llm_pool_threads(dev->pool); i++)
+		status = llm_sampler_create(limits->vocab_size, &dev->scratch[i].sampler, err);
+	if (status != LLM_OK)
+		llm_cpu_arena_free(dev);
+	return status;
+}
+
+/* Cut the rows of every sequence into blocks for attention; false when the bounds are broken. */
+static bool
+blocks_set(LlmCpuDevice *dev, const LlmBatch *b)
+{
+	dev->n_blocks = 0;
+	if (b->q_start[0] != 0 || b->q_start[b->n_seqs] != b->n_rows)
+		return false;
+	for (int32_t s = 0; s < b->n_seqs; s++)
+	{
+		if (b->q_start[s + 1] < b->q_start[s])
+			return false;
+		for (int32_t r = b->q_start[s]; r < b->q_start[s + 1]; r += LLM_CPU_BLOCK_ROWS)
+		{
+			int32_t left = b->q_start[s + 1] - r;
+
+			dev->blocks[dev->n_blocks++] =
+				(LlmCpuBlock){s, r, left < LLM_CPU_BLOCK_ROWS ? left : LLM_CPU_BLOCK_ROWS};
+		}
+	}
+	return true;
+}
+
+/* Positions, slots and pages must lie inside what exists: attention trusts them afterwards. */
+static bool
+places_ok(const LlmCpuDevice *dev, const LlmBatch *b, int g)
+{
+	for (int32_t s = 0; s < b->n_seqs; s++)
+	{
+		int32_t n_pages = (b->kv_len[s] + LLM_PAGE_TOKENS - 1) / LLM_PAGE_TOKENS;
+
+		if (b->kv_len[s] < 0 || n_pages > b->table_stride)
+			return false;
+		for (int32_t i = 0; i < n_pages; i++)
+		{
+			int32_t page = b->table[g][(size_t) s * (size_t) b->table_stride + (size_t) i];
+
+			if (page < 0 || page >= dev->kv[g].n_pages)
+				return false;
+		}
+		for (int32_t r = b->q_start[s]; r < b->q_start[s + 1]; r++)
+			if (b->pos[r] < 0 || b->pos[r] >= b->kv_len[s] || b->pos[r] >= dev->limits.max_pos ||
+				b->slot[g][r] < LLM_PAGE_TOKENS ||
+				b->slot[g][r] / LLM_PAGE_TOKENS >= dev->kv[g].n_pages)
+				return false;
+	}
+	return true;
+}
+
+static LlmStatus
+batch_check(LlmCpuDevice *dev, const LlmBatch *b, LlmError *err)
+{
+	const LlmDeviceLimits *lim = &dev->limits;
+
+	if (b->n_rows < 1 || b->n_rows > lim->max_rows || b->n_seqs < 1 || b->n_seqs > lim->max_seqs ||
+		b->n_out < 0 || b->n_out > lim->max_out || b->n_groups > dev->n_groups)
+		return llm_error_set(err, LLM_E_INTERNAL,
+							 "a step of %" PRId32 " rows, %" PRId32 " sequences, %" PRId32
+							 " outputs, %" PRId32 " KV groups is over the limits",
+							 b->n_rows, b->n_seqs, b->n_out, b->n_groups);
+	if (!blocks_set(dev, b))
+		return llm_error_set(err, LLM_E_INTERNAL, "row bounds of the sequences are broken");
+	for (int g = 0; g < b->n_groups; g++)
+		if (!places_ok(dev, b, g))
+			return llm_error_set(err, LLM_E_INTERNAL,
+								 "a position, slot or page of KV group %d does not exist", g);
+	for (int32_t i = 0; i < b->n_out; i++)
+		if (b->out_row[i] < 0 || b->out_row[i] >= b->n_rows)
+			return llm_error_set(err, LLM_E_INTERNAL, "output row %" PRId32 " of %" PRId32,
+								 b->out_row[i], b->n_rows);
+	for (int32_t s = 0; b->adapter != NULL && s < b->n_seqs; s++)
+		if (b->adapter[s] >= 0)
+			return llm_error_set(err, LLM_E_UNSUPPORTED, "the CPU device has no adapters");
+	return LLM_OK;
+}
+
+LlmStatus
+llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err)
+{
+	LlmCpuDevice *dev = (LlmCpuDevice *) d;
+	LlmStatus status;
+
+	if (dev->limits.max_rows == 0)
+		return llm_error_set(err, LLM_E_INTERNAL, "step_begin before limits_set");
+	if (dev->batch != NULL)
+		return llm_error_set(err, LLM_E_INTERNAL,
+							 "step_begin before the step before was waited for");
+	status = batch_check(dev, batch, err);
+	if (status != LLM_OK)
+		return status;
+	dev->batch = batch;
+	dev->arena_used = 0;
+	dev->n_acts = 0;
+	dev->n_ops = 0;
+	dev->rope = NULL;
+	dev->rope_table = NULL;
+	dev->gate = NULL;
+	dev->logits = NULL;
+	dev->status = LLM_OK;
+	return LLM_OK;
+}
+
+static double
+now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
+}
+
+/* The whole list on one thread's share; thread 0 keeps the times. */
+static void
+step_run(void *arg, int tid, int n_threads)
+{
+	LlmCpuDevice *dev = arg;
+	double t = tid == 0 ? now() : 0.0;
+
+	for (int32_t i = 0; i < dev->n_ops; i++)
+	{
+		LlmCpuOp *op = &dev->ops[i];
+
+		op->run(dev, op, tid, n_threads);
+		llm_pool_barrier(dev->pool);
+		if (tid == 0)
+		{
+			LlmOpStat *stat = &dev->stats[op->kind];
+			double end = now();
+
+			stat->calls++;
+			stat->seconds += end - t;
+			stat->nbytes += op->nbytes;
+			stat->ops += op->ops;
+			t = end;
+		}
+	}
+}
+
+LlmStatus
+llm_cpu_step_end(LlmDevice *d, uint64_t *step, LlmError *err)
+{
+	LlmCpuDevice *dev = (LlmCpuDevice *) d;
+
+	if (dev->batch == NULL)
+		return llm_error_set(err, LLM_E_INTERNAL, "step_end without step_begin");
+	if (dev->status != LLM_OK)
+	{
+		dev->batch = NULL;
+		if (err != NULL)
+			*err = dev->error;
+		return dev->status;
+	}
+	llm_pool_run(dev->pool, step_run, dev);
+	*step = ++dev->step;
+	return LLM_OK;
+}
+
+LlmStatus
+llm_cpu_step_wait(LlmDevice *d, uint64_t step, LlmStepOut *out, LlmError *err)
+{
+	LlmCpuDevice *dev = (LlmCpuDevice *) d;
+
+	if (dev->batch == NULL || step != dev->step)
+		return llm_error_set(err, LLM_E_INTERNAL, "wait for step %" PRIu64 ", the last is %" PRIu64,
+							 step, dev->step);
+	if (out->rows != NULL && dev->logits != NULL)
+		memcpy(out->rows, dev->picks, (size_t) dev->batch->n_out * sizeof(*out->rows));
+	out->logits = dev->logits != NULL ? dev->logits->f : NULL;
+	out->ld_logits = dev->logits != NULL ? dev->logits->ld : 0;
+	dev->batch = NULL;
+	return LLM_OK;
+}

@@ -1,0 +1,82 @@
+/* kernels/dispatch.c - what the CPU has and the system saves, and the table for it. */
+#include "kernels/dispatch.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+
+#include <cpuid.h>
+
+/* Register state that the system saves on a switch (XCR0). */
+static uint64_t
+saved_state(void)
+{
+	uint32_t lo, hi;
+
+	__asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+	return (uint64_t) hi << 32 | lo;
+}
+
+#define XCR0_AVX 0x6u     /* xmm and ymm */
+#define XCR0_AVX512 0xE6u /* and opmask, high zmm */
+
+static bool
+bits_set(uint32_t value, uint32_t bits)
+{
+	return (value & bits) == bits;
+}
+
+static bool
+has_avx2(void)
+{
+	uint32_t a, b, c, d;
+
+	if (!__get_cpuid(1, &a, &b, &c, &d) || !bits_set(c, bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C))
+		return false;
+	if ((saved_state() & XCR0_AVX) != XCR0_AVX)
+		return false;
+	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && bits_set(b, bit_AVX2);
+}
+
+static bool
+has_avx512(void)
+{
+	uint32_t a, b, c, d;
+
+	if (!has_avx2() || (saved_state() & XCR0_AVX512) != XCR0_AVX512)
+		return false;
+	return __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+		   bits_set(b, bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ) &&
+		   bits_set(c, bit_AVX512VNNI);
+}
+
+#endif
+
+int
+llm_kernels_list(const LlmKernels *out[LLM_KERNELS_MAX])
+{
+	int n = 0;
+
+#if defined(__x86_64__)
+	if (has_avx512())
+		out[n++] = &llm_kernels_avx512;
+	if (has_avx2())
+		out[n++] = &llm_kernels_avx2;
+#endif
+	out[n++] = &llm_kernels_generic;
+	return n;
+}
+
+const LlmKernels *
+llm_kernels_find(const char *isa)
+{
+	const LlmKernels *all[LLM_KERNELS_MAX];
+	int n = llm_kernels_list(all);
+
+	if (isa == NULL)
+		return all[0];
+	for (int i = 0; i < n; i++)
+		if (strcmp(all[i]->isa, isa) == 0)
+			return all[i];
+	return NULL;
+}

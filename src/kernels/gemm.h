@@ -1,0 +1,16 @@
+/* kernels/gemm.h - the products of each instruction set; see LlmKernels for what they do. */
+#ifndef LLM_KERNELS_GEMM_H
+#define LLM_KERNELS_GEMM_H
+
+#include "kernels/kernels.h"
+
+void llm_gemm_quant_generic(const LlmGemm *g);
+void llm_gemm_float_generic(const LlmGemm *g);
+#if defined(__x86_64__)
+void llm_gemm_quant_avx2(const LlmGemm *g);
+void llm_gemm_float_avx2(const LlmGemm *g);
+void llm_gemm_quant_avx512(const LlmGemm *g);
+void llm_gemm_float_avx512(const LlmGemm *g);
+#endif
+
+#endif

@@ -1,0 +1,111 @@
+/*
+ * kernels/kernels.h - the routines of one instruction set, as a table of function pointers.
+ *
+ * All tables give the same bits: vectors run along outputs, each output has one accumulator, sums
+ * over a row use 16 lanes (index mod 16) and one tree, rounding is to nearest even and the only
+ * fused operations are those written as fma (design rules R2-R5). "generic" is plain C and is what
+ * the others are compared with.
+ *
+ * Layouts shared by all:
+ *   - quantised weights: panels of 16 columns (outputs), K ascending in units of 64; see panel.h
+ *   - float weights: panels of 16 columns, per k 16 values
+ *   - int8 activations: rows of LlmQ8Unit
+ *   - one page of one KV head: K as [4 groups][k_dim][16 tokens], then V as [64][v_stride]
+ */
+#ifndef LLM_KERNELS_KERNELS_H
+#define LLM_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tensor/dtype.h"
+#include "tensor/kv_spec.h"
+
+#define LLM_LANES 16   /* columns per panel, logical lanes of a sum */
+#define LLM_Q8_UNIT 64 /* activations per LlmQ8Unit = K per weight unit */
+
+/* 64 activations of one row, K ascending: x = q * d per half of 32. The other fields are what the
+ * products need of a half: the integer correction for weights stored with an offset, and d * sum(q)
+ * for weights with a minimum. Padding beyond the row is all zeros. */
+typedef struct LlmQ8Unit
+{
+	int8_t q[LLM_Q8_UNIT];
+	float d[2];       /* max |x| / 127; 0 for a half below 127 * 2^-126; NaN when x is not finite */
+	float s[2];       /* d * sum(q) */
+	int32_t corr8[2]; /* -8 * sum(q): Q4_0 */
+	int32_t corr128[2]; /* -128 * sum(q): Q8_0 */
+} LlmQ8Unit;
+
+/* A product of some rows with some adjacent panels of one part. */
+typedef struct LlmGemm
+{
+	LlmDtype type;
+	const uint8_t *w;    /* first panel */
+	size_t panel_nbytes; /* bytes from panel to panel */
+	int32_t k;           /* inputs */
+	int32_t n_panels;
+	int32_t n_cols; /* outputs wanted; <= 16 * n_panels, the rest of the last panel is padding */
+	int32_t n_rows; /* M */
+	const LlmQ8Unit *q; /* quantised weights: [n_rows][units of k] */
+	const float *x;     /* float weights: [n_rows][ldx] */
+	int32_t ldx;        /* floats between rows of x */
+	int32_t ldy;        /* floats between rows of y */
+	float *y;           /* [n_rows][ldy], first column of the first panel */
+} LlmGemm;
+
+/* One page of one KV head as attention sees it, for a run of query vectors. */
+typedef struct LlmAttnSplit
+{
+	const void *k;   /* [4][k_dim][16] in k_type */
+	const void *v;   /* [64][v_stride] in v_type */
+	LlmDtype k_type; /* F32 or F16 */
+	LlmDtype v_type; /* F32 or F16 */
+	int32_t k_dim;
+	int32_t v_stride;      /* v_dim rounded up to 16 */
+	float scale;           /* on q.k */
+	float softcap;         /* 0 = none */
+	int32_t n_q;           /* query vectors */
+	const float *const *q; /* [n_q] vectors of k_dim */
+	const int32_t *lo;     /* [n_q] first visible position of the page, 0..63 */
+	const int32_t *hi;     /* [n_q] one past the last visible position; lo >= hi: nothing is done */
+	float *m;              /* [n_q] running maximum, -inf before the first split */
+	float *l;              /* [n_q] running sum */
+	float *o;              /* [n_q][v_stride] running value sum */
+} LlmAttnSplit;
+
+typedef struct LlmKernels
+{
+	const char *isa;
+
+	/* y = x W^T for panels of one part. */
+	void (*gemm_quant)(const LlmGemm *g);
+	void (*gemm_float)(const LlmGemm *g);
+
+	/* Quantise n values (rule R3); fills (n + 63) / 64 units. */
+	void (*quantise)(const float *x, int32_t n, LlmQ8Unit *out);
+	/* res += add (NULL: nothing); out = res / sqrt(mean(res^2) + eps) * w. */
+	void (*rms_norm)(float *res, const float *add, const float *w, float eps, int32_t n,
+					 float *out);
+	/* out = silu(gate) * up; out may be gate or up. */
+	void (*silu_gate)(const float *gate, const float *up, int32_t n, float *out);
+	/* Turn one head of n values: pairs by cos [n_dims] and signed sin [n_dims] (see rope.h). */
+	void (*rope)(const float *x, const float *cs, const float *sn, int32_t n, int32_t n_dims,
+				 bool interleaved, float *out);
+	/* Saturate n values to finite numbers of the type, round, store `stride` elements apart. */
+	void (*kv_store)(const float *x, int32_t n, LlmDtype type, int32_t stride, void *out);
+	/* Scores, softmax and value product of one split, then one step of the left fold (rule R7). */
+	void (*attn_split)(const LlmAttnSplit *s);
+	/* out = o / l for one vector of n values. */
+	void (*attn_finish)(const float *o, float l, int32_t n, float *out);
+} LlmKernels;
+
+/* The table named isa, or the best that this machine and its system can run when isa is NULL; NULL
+ * when isa is unknown or cannot run here. */
+const LlmKernels *llm_kernels_find(const char *isa);
+
+/* All tables that can run here, best first; returns how many. */
+#define LLM_KERNELS_MAX 3
+int llm_kernels_list(const LlmKernels *out[LLM_KERNELS_MAX]);
+
+#endif

@@ -1,0 +1,273 @@
+/*
+ * kernels/limits.c - what this machine can do, measured: plain reads, int8 and float peaks.
+ *
+ * Bandwidth: every thread sums its own part of a block of huge pages. Peaks: independent chains of
+ * the instruction that the best products use, nothing else, long enough to hide its latency.
+ */
+#include "kernels/cpu_device.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/mem.h"
+#include "kernels/kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define READ_NBYTES ((size_t) 256 << 20)
+#define TURNS 20000 /* of a peak loop between looks at the clock */
+#define CHAINS 12   /* independent accumulators */
+
+static double
+now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
+}
+
+/* A loop and the operations of one call. */
+typedef struct Peak
+{
+	void (*run)(void);
+	double ops;
+} Peak;
+
+/* Keep a value alive without storing it. */
+#define KEEP(x) __asm__ volatile("" : "+r"(x))
+
+static uint64_t
+read_generic(const uint8_t *p, size_t n)
+{
+	uint64_t sum[4] = {0};
+
+	for (size_t i = 0; i + 32 <= n; i += 32)
+	{
+		uint64_t v[4];
+
+		memcpy(v, p + i, sizeof(v));
+		for (int j = 0; j < 4; j++)
+			sum[j] += v[j];
+	}
+	return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+static void
+int8_generic(void)
+{
+	int32_t acc[CHAINS] = {0};
+	int32_t a = 3, b = 5;
+
+	for (int i = 0; i < TURNS; i++)
+	{
+		KEEP(a);
+		for (int j = 0; j < CHAINS; j++)
+			acc[j] += a * b;
+	}
+	for (int j = 0; j < CHAINS; j++)
+		KEEP(acc[j]);
+}
+
+static void
+f32_generic(void)
+{
+	float acc[CHAINS] = {0};
+	int32_t turn = 0;
+
+	for (int i = 0; i < TURNS; i++)
+	{
+		KEEP(turn);
+		for (int j = 0; j < CHAINS; j++)
+			acc[j] = fmaf((float) turn, 0.5f, acc[j]);
+	}
+	for (int j = 0; j < CHAINS; j++)
+		turn += acc[j] > 0.0f;
+	KEEP(turn);
+}
+
+#if defined(__x86_64__)
+
+#define AVX2 __attribute__((target("avx2,fma")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
+#define KEEP_X(x) __asm__ volatile("" : "+x"(x))
+#define KEEP_V(x) __asm__ volatile("" : "+v"(x))
+#define EACH_CHAIN _Pragma("GCC unroll 12") for (int j = 0; j < CHAINS; j++)
+
+AVX2 static uint64_t
+read_avx2(const uint8_t *p, size_t n)
+{
+	__m256i sum[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+					  _mm256_setzero_si256()};
+	uint64_t out[4];
+
+	for (size_t i = 0; i + 128 <= n; i += 128)
+	{
+#pragma GCC unroll 4
+		for (int j = 0; j < 4; j++)
+			sum[j] = _mm256_add_epi64(sum[j], _mm256_load_si256((const __m256i *) (p + i) + j));
+	}
+	sum[0] = _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
+	_mm256_storeu_si256((__m256i *) out, sum[0]);
+	return out[0] + out[1] + out[2] + out[3];
+}
+
+AVX2 static void
+int8_avx2(void)
+{
+	__m256i acc[CHAINS], a = _mm256_set1_epi8(1), b = _mm256_set1_epi8(1);
+
+	EACH_CHAIN
+	acc[j] = _mm256_setzero_si256();
+	for (int i = 0; i < TURNS; i++)
+	{
+		EACH_CHAIN
+		{
+			KEEP_X(a);
+			acc[j] = _mm256_add_epi16(acc[j], _mm256_maddubs_epi16(a, b));
+		}
+	}
+	EACH_CHAIN
+	KEEP_X(acc[j]);
+}
+
+AVX2 static void
+f32_avx2(void)
+{
+	__m256 acc[CHAINS], a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(0.25f);
+
+	EACH_CHAIN
+	acc[j] = _mm256_setzero_ps();
+	for (int i = 0; i < TURNS; i++)
+	{
+		EACH_CHAIN
+		{
+			acc[j] = _mm256_fmadd_ps(a, b, acc[j]);
+			KEEP_X(acc[j]);
+		}
+	}
+}
+
+AVX512 static void
+int8_avx512(void)
+{
+	__m512i acc[CHAINS], a = _mm512_set1_epi8(1), b = _mm512_set1_epi8(1);
+
+	EACH_CHAIN
+	acc[j] = _mm512_setzero_si512();
+	for (int i = 0; i < TURNS; i++)
+	{
+		EACH_CHAIN
+		{
+			acc[j] = _mm512_dpbusd_epi32(acc[j], a, b);
+			KEEP_V(acc[j]);
+		}
+	}
+}
+
+AVX512 static void
+f32_avx512(void)
+{
+	__m512 acc[CHAINS], a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.25f);
+
+	EACH_CHAIN
+	acc[j] = _mm512_setzero_ps();
+	for (int i = 0; i < TURNS; i++)
+	{
+		EACH_CHAIN
+		{
+			acc[j] = _mm512_fmadd_ps(a, b, acc[j]);
+			KEEP_V(acc[j]);
+		}
+	}
+}
+
+#endif
+
+typedef struct Loops
+{
+	uint64_t (*read)(const uint8_t *p, size_t n);
+	Peak int8;
+	Peak f32;
+} Loops;
+
+static Loops
+loops_of(const char *isa)
+{
+	double n = (double) TURNS * CHAINS * 2.0;
+	Loops loops = {read_generic, {int8_generic, n}, {f32_generic, n}};
+
+#if defined(__x86_64__)
+	if (strcmp(isa, "avx2") == 0)
+		loops = (Loops){read_avx2, {int8_avx2, n * 32}, {f32_avx2, n * 8}};
+	if (strcmp(isa, "avx512") == 0)
+		loops = (Loops){read_avx2, {int8_avx512, n * 64}, {f32_avx512, n * 16}};
+#endif
+	return loops;
+}
+
+typedef struct Job
+{
+	const Loops *loops;
+	const Peak *peak;    /* NULL: read */
+	const uint8_t *data; /* [READ_NBYTES] */
+} Job;
+
+static void
+job_run(void *arg, int tid, int n_threads)
+{
+	const Job *job = arg;
+	size_t part = READ_NBYTES / (size_t) n_threads / 128 * 128;
+	uint64_t sum;
+
+	if (job->peak != NULL)
+	{
+		job->peak->run();
+		return;
+	}
+	sum = job->loops->read(job->data + part * (size_t) tid, part);
+	KEEP(sum);
+}
+
+/* Least time of one run, over about `seconds`. */
+static double
+best_time(LlmPool *pool, Job *job, double seconds)
+{
+	double best = INFINITY, start = now(), t = start;
+
+	do
+	{
+		double end;
+
+		llm_pool_run(pool, job_run, job);
+		end = now();
+		best = end - t < best ? end - t : best;
+		t = end;
+	} while (t - start < seconds);
+	return best;
+}
+
+void
+llm_cpu_limits_measure(LlmPool *pool, double seconds, LlmCpuLimits *out)
+{
+	Loops loops = loops_of(llm_kernels_find(NULL)->isa);
+	double n_threads = llm_pool_threads(pool);
+	uint8_t *data = llm_block_create(READ_NBYTES);
+	Job job = {&loops, NULL, data};
+
+	*out = (LlmCpuLimits){0};
+	if (data != NULL)
+	{
+		size_t part = READ_NBYTES / (size_t) n_threads / 128 * 128;
+
+		out->read_bandwidth = (double) part * n_threads / best_time(pool, &job, seconds / 2);
+		llm_block_free(data, READ_NBYTES);
+	}
+	job.peak = &loops.int8;
+	out->int8_ops = n_threads * loops.int8.ops / best_time(pool, &job, seconds / 4);
+	job.peak = &loops.f32;
+	out->f32_ops = n_threads * loops.f32.ops / best_time(pool, &job, seconds / 4);
+}

@@ -1,0 +1,217 @@
+/* kernels/linear.c - repacking weights at load, and products by ranges of panels. */
+#include "kernels/linear.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "core/mem.h"
+#include "kernels/panel.h"
+
+#define CHUNK_NBYTES ((size_t) 16 << 20)
+
+typedef struct LlmWeightChunk
+{
+	struct LlmWeightChunk *next;
+	uint8_t *data; /* [nbytes] huge pages */
+	size_t nbytes;
+	size_t used;
+} LlmWeightChunk;
+
+/* Zeroed memory aligned to 64 bytes; NULL when memory is out. */
+static uint8_t *
+store_alloc(LlmWeightStore *store, size_t nbytes)
+{
+	LlmWeightChunk *c = store->chunks;
+	uint8_t *p;
+
+	if (c == NULL || c->nbytes - c->used < nbytes)
+	{
+		c = calloc(1, sizeof(*c));
+		if (c == NULL)
+			return NULL;
+		c->nbytes = nbytes > CHUNK_NBYTES ? nbytes : CHUNK_NBYTES;
+		c->data = llm_block_create(c->nbytes);
+		if (c->data == NULL)
+		{
+			free(c);
+			return NULL;
+		}
+		c->next = store->chunks;
+		store->chunks = c;
+	}
+	p = c->data + c->used;
+	c->used += nbytes;
+	store->nbytes += (int64_t) nbytes;
+	return p;
+}
+
+void
+llm_weight_store_fini(LlmWeightStore *store)
+{
+	while (store->chunks != NULL)
+	{
+		LlmWeightChunk *c = store->chunks;
+
+		store->chunks = c->next;
+		llm_block_free(c->data, c->nbytes);
+		free(c);
+	}
+	while (store->linears != NULL)
+	{
+		LlmLinear *l = store->linears;
+
+		store->linears = l->next;
+		free(l);
+	}
+	store->nbytes = 0;
+}
+
+static LlmStatus
+part_check(const LlmWeightView *w, const LlmWeightView *first, LlmError *err)
+{
+	const LlmDtypeInfo *info = llm_dtype_info((uint32_t) w->type);
+
+	if (info == NULL)
+		return llm_error_set(err, LLM_E_MODEL, "weight \"%s\" has type %s, which is not supported",
+							 w->name, llm_dtype_gguf_name((uint32_t) w->type));
+	if (w->rows < 1 || w->cols < 1)
+		return llm_error_set(err, LLM_E_MODEL, "weight \"%s\" is empty: %" PRId32 " x %" PRId32,
+							 w->name, w->rows, w->cols);
+	if (w->cols != first->cols)
+		return llm_error_set(err, LLM_E_MODEL,
+							 "weight \"%s\" has %" PRId32 " inputs, \"%s\" beside it %" PRId32,
+							 w->name, w->cols, first->name, first->cols);
+	if (w->cols % info->block != 0)
+		return llm_error_set(err, LLM_E_MODEL,
+							 "weight \"%s\" of type %s has %" PRId32
+							 " inputs, not a multiple of %" PRId32,
+							 w->name, info->name, w->cols, info->block);
+	return LLM_OK;
+}
+
+typedef struct PackJob
+{
+	const LlmWeightView *view;
+	const LlmLinearPart *part;
+} PackJob;
+
+static void
+pack_panels(void *arg, int tid, int n_threads)
+{
+	PackJob *job = arg;
+	int64_t n = job->part->n_panels;
+
+	for (int64_t p = n * tid / n_threads; p < n * (tid + 1) / n_threads; p++)
+		llm_panel_pack(job->view, (int32_t) p, job->part->w + (size_t) p * job->part->panel_nbytes);
+}
+
+static LlmStatus
+part_create(LlmWeightStore *store, LlmPool *pool, LlmLinear *l, const LlmWeightView *w,
+			LlmError *err)
+{
+	LlmLinearPart *part = &l->parts[l->n_parts];
+	PackJob job = {w, part};
+	size_t nbytes;
+
+	part->type = w->type;
+	part->n = w->rows;
+	part->first_col = l->n;
+	part->n_panels = w->rows / LLM_LANES + (w->rows % LLM_LANES != 0);
+	part->first_panel = l->n_panels;
+	part->panel_nbytes = llm_panel_nbytes(w->type, w->cols);
+	nbytes = (size_t) part->n_panels * part->panel_nbytes;
+	part->w = store_alloc(store, nbytes);
+	if (part->w == NULL)
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory: %zu bytes for weight \"%s\"",
+							 nbytes, w->name);
+	llm_pool_run(pool, pack_panels, &job);
+	l->n += w->rows;
+	l->n_panels += part->n_panels;
+	l->n_parts++;
+	l->nbytes += nbytes;
+	l->forms |= llm_dtype_info((uint32_t) w->type)->block == 1 ? LLM_ACT_F32 : LLM_ACT_Q8;
+	return LLM_OK;
+}
+
+LlmStatus
+llm_linear_create(LlmWeightStore *store, LlmPool *pool, const LlmWeightView *parts, int n_parts,
+				  const LlmLinearSpec *spec, LlmLinear **out, LlmError *err)
+{
+	LlmLinear *l;
+	int64_t n = 0;
+
+	*out = NULL;
+	if (n_parts < 1 || n_parts > LLM_LINEAR_PARTS_MAX || (spec->is_embedding && n_parts != 1))
+		return llm_error_set(err, LLM_E_INTERNAL, "a linear of %d parts", n_parts);
+	for (int i = 0; i < n_parts; i++)
+	{
+		LlmStatus status = part_check(&parts[i], &parts[0], err);
+
+		if (status != LLM_OK)
+			return status;
+		n += parts[i].rows;
+	}
+	if (n > INT32_MAX / 2)
+		return llm_error_set(err, LLM_E_MODEL, "weight \"%s\" has too many outputs: %" PRId64,
+							 parts[0].name, n);
+	l = calloc(1, sizeof(*l));
+	if (l == NULL)
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory: %zu bytes for a linear",
+							 sizeof(*l));
+	l->k = parts[0].cols;
+	l->is_embedding = spec->is_embedding;
+	l->next = store->linears;
+	store->linears = l;
+	for (int i = 0; i < n_parts; i++)
+	{
+		LlmStatus status = part_create(store, pool, l, &parts[i], err);
+
+		if (status != LLM_OK)
+			return status; /* the store frees what was made */
+	}
+	*out = l;
+	return LLM_OK;
+}
+
+void
+llm_linear_row(const LlmLinear *l, int32_t row, float *out)
+{
+	const LlmLinearPart *part = &l->parts[0];
+
+	llm_panel_column(part->type, part->w + (size_t) (row / LLM_LANES) * part->panel_nbytes, l->k,
+					 row % LLM_LANES, out);
+}
+
+void
+llm_linear_run(const LlmKernels *kernels, const LlmLinear *l, const LlmLinearInput *in,
+			   int32_t begin, int32_t end, float *y, int32_t ldy)
+{
+	for (int i = 0; i < l->n_parts; i++)
+	{
+		const LlmLinearPart *part = &l->parts[i];
+		int32_t p0 = begin > part->first_panel ? begin - part->first_panel : 0;
+		int32_t p1 = end - part->first_panel;
+		LlmGemm g;
+
+		p1 = p1 > part->n_panels ? part->n_panels : p1;
+		if (p0 >= p1)
+			continue;
+		g = (LlmGemm){.type = part->type,
+					  .w = part->w + (size_t) p0 * part->panel_nbytes,
+					  .panel_nbytes = part->panel_nbytes,
+					  .k = l->k,
+					  .n_panels = p1 - p0,
+					  .n_cols =
+						  p1 == part->n_panels ? part->n - p0 * LLM_LANES : (p1 - p0) * LLM_LANES,
+					  .n_rows = in->n_rows,
+					  .q = in->q,
+					  .x = in->x,
+					  .ldx = in->ldx,
+					  .ldy = ldy,
+					  .y = y + part->first_col + p0 * LLM_LANES};
+		if (llm_dtype_info((uint32_t) part->type)->block == 1)
+			kernels->gemm_float(&g);
+		else
+			kernels->gemm_quant(&g);
+	}
+}

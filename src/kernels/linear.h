@@ -1,0 +1,65 @@
+/* kernels/linear.h - weights of the CPU device: fused parts, each repacked into panels. */
+#ifndef LLM_KERNELS_LINEAR_H
+#define LLM_KERNELS_LINEAR_H
+
+#include "core/pool.h"
+#include "kernels/kernels.h"
+#include "tensor/device.h"
+
+#define LLM_LINEAR_PARTS_MAX 8
+
+typedef struct LlmLinearPart
+{
+	LlmDtype type;
+	int32_t n;           /* outputs */
+	int32_t first_col;   /* output column of the linear */
+	int32_t n_panels;    /* ceil(n / 16) */
+	int32_t first_panel; /* counted over all parts */
+	size_t panel_nbytes;
+	uint8_t *w; /* [n_panels][panel_nbytes] owned by the weight store */
+} LlmLinearPart;
+
+struct LlmLinear
+{
+	struct LlmLinear *next; /* list of the store */
+	int32_t k;              /* inputs */
+	int32_t n;              /* outputs of all parts */
+	int32_t n_panels;
+	int32_t n_parts;
+	int32_t forms; /* LLM_ACT_* bits that the input must have */
+	bool is_embedding;
+	size_t nbytes; /* of all panels */
+	LlmLinearPart parts[LLM_LINEAR_PARTS_MAX];
+};
+
+/* Memory of all linears of a model: few big blocks, so that huge pages can back them. */
+typedef struct LlmWeightStore
+{
+	struct LlmWeightChunk *chunks; /* newest first */
+	struct LlmLinear *linears;     /* newest first */
+	int64_t nbytes;                /* handed out */
+} LlmWeightStore;
+
+/* Check shapes (LLM_E_MODEL naming the weight), repack on all threads of the pool. */
+LlmStatus llm_linear_create(LlmWeightStore *store, LlmPool *pool, const LlmWeightView *parts,
+							int n_parts, const LlmLinearSpec *spec, LlmLinear **out, LlmError *err);
+/* Free all linears of the store; it can be used again. */
+void llm_weight_store_fini(LlmWeightStore *store);
+
+/* Row `row` of a one-part linear, dequantised: out [k]. */
+void llm_linear_row(const LlmLinear *l, int32_t row, float *out);
+
+/* y[m][ldy] = x W^T for panels begin..end of the linear (counted over all parts). q or x may be NULL
+ * when no part reads it; rows are units of k and ldx floats apart. */
+typedef struct LlmLinearInput
+{
+	const LlmQ8Unit *q;
+	const float *x;
+	int32_t ldx;
+	int32_t n_rows;
+} LlmLinearInput;
+
+void llm_linear_run(const LlmKernels *kernels, const LlmLinear *l, const LlmLinearInput *in,
+					int32_t begin, int32_t end, float *y, int32_t ldy);
+
+#endif

@@ -1,0 +1,111 @@
+/* kernels/qgemm_avx512.c - quantised products with AVX-512 VNNI: vpdpbusd sums four products of an
+ * unsigned weight and a signed activation into 32 bits without saturation, so it is exact. */
+#include "kernels/gemm.h"
+
+#if defined(__x86_64__)
+
+#include <string.h>
+
+#include "kernels/vec_avx512.h"
+
+#define QTILE_ROWS 12
+#define QTILE_COLS 2
+#define QTILE_WIDE_ROWS 6
+
+typedef __m512i vi;
+
+VEC_INLINE vf
+vi_to_float(vi v)
+{
+	return _mm512_cvtepi32_ps(v);
+}
+
+VEC_INLINE __m512i
+x4(const int8_t *q)
+{
+	int32_t v;
+
+	memcpy(&v, q, sizeof(v));
+	return _mm512_set1_epi32(v);
+}
+
+VEC_INLINE vi
+qtile_start(const LlmDtype type, const LlmQ8Unit *x, int half)
+{
+	return type == LLM_DTYPE_Q8_0   ? _mm512_set1_epi32(x->corr128[half])
+		   : type == LLM_DTYPE_Q4_0 ? _mm512_set1_epi32(x->corr8[half])
+									: _mm512_setzero_si512();
+}
+
+/* Weights of k group j (4 k) of one half: a whole vector, or one nibble of vector j % 4. */
+VEC_INLINE __m512i
+weights(const LlmDtype type, const uint8_t *w, int half, int j)
+{
+	__m512i v;
+
+	if (type == LLM_DTYPE_Q8_0)
+		return _mm512_load_si512(w + half * 512 + j * 64);
+	v = _mm512_load_si512(w + half * 256 + j % 4 * 64);
+	return _mm512_and_si512(j < 4 ? v : _mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
+}
+
+VEC_INLINE void
+qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDtype type,
+		  const uint8_t *w, size_t panel, const LlmQ8Unit *x, size_t ldx, int half)
+{
+	VEC_UNROLL
+	for (int j = 0; j < 8; j++)
+	{
+		vi v[QTILE_COLS];
+
+		VEC_UNROLL
+		for (int c = 0; c < C; c++)
+			v[c] = weights(type, w + (size_t) c * panel, half, j);
+		VEC_UNROLL
+		for (int r = 0; r < R; r++)
+		{
+			vi q = x4(x[(size_t) r * ldx].q + half * 32 + j * 4);
+
+			VEC_UNROLL
+			for (int c = 0; c < C; c++)
+				sum[r][c] = _mm512_dpbusd_epi32(sum[r][c], v[c], q);
+		}
+	}
+}
+
+#include "kernels/qgemm_tile.h"
+
+QTILE_FN(1, 1)
+QTILE_FN(2, 1)
+QTILE_FN(3, 1)
+QTILE_FN(4, 1)
+QTILE_FN(5, 1)
+QTILE_FN(6, 1)
+QTILE_FN(7, 1)
+QTILE_FN(8, 1)
+QTILE_FN(9, 1)
+QTILE_FN(10, 1)
+QTILE_FN(11, 1)
+QTILE_FN(12, 1)
+QTILE_FN(1, 2)
+QTILE_FN(2, 2)
+QTILE_FN(3, 2)
+QTILE_FN(4, 2)
+QTILE_FN(5, 2)
+QTILE_FN(6, 2)
+
+static const QTileTable tiles = {
+	QTILE_ENTRY(1, 1), QTILE_ENTRY(2, 1),  QTILE_ENTRY(3, 1),  QTILE_ENTRY(4, 1),
+	QTILE_ENTRY(5, 1), QTILE_ENTRY(6, 1),  QTILE_ENTRY(7, 1),  QTILE_ENTRY(8, 1),
+	QTILE_ENTRY(9, 1), QTILE_ENTRY(10, 1), QTILE_ENTRY(11, 1), QTILE_ENTRY(12, 1),
+	QTILE_ENTRY(1, 2), QTILE_ENTRY(2, 2),  QTILE_ENTRY(3, 2),  QTILE_ENTRY(4, 2),
+	QTILE_ENTRY(5, 2), QTILE_ENTRY(6, 2),
+};
+
+void
+llm_gemm_quant_avx512(const LlmGemm *g)
+{
+	qtile_drive(g, tiles);
+}
+
+#endif

@@ -1,0 +1,169 @@
+/*
+ * kernels/qgemm_tile.h - one register tile of a quantised product: R rows x C panels, all of K.
+ *
+ * An ISA file defines before including it: the lanes (vec_*.h), the integer lanes `vi`, and
+ *     vi   qtile_start(type, x, half)           correction of one row's half, as first value
+ *     void qtile_dot(R, C, I, type, ...)        I += exact products of one half
+ *     vf   vi_to_float(vi)
+ *     QTILE_ROWS, QTILE_COLS                    most rows and panels of a tile
+ *     QTILE_WIDE_ROWS                           most rows of a tile of QTILE_COLS panels
+ * Every output has one float accumulator and sees its halves in ascending order, so neither the
+ * tile shape nor the number of rows can change a bit (rule R2).
+ */
+#ifndef LLM_KERNELS_QGEMM_TILE_H
+#define LLM_KERNELS_QGEMM_TILE_H
+
+#include <string.h>
+
+#include "kernels/gemm.h"
+#include "kernels/panel.h"
+
+/* What a tile reads and writes. */
+typedef struct QTile
+{
+	const uint8_t *w;   /* first panel */
+	size_t panel;       /* bytes from panel to panel */
+	const LlmQ8Unit *x; /* first row */
+	size_t n_units;     /* units per row and per panel */
+	float *y;           /* first output of the first row */
+	size_t ldy;         /* floats between rows */
+} QTile;
+
+VEC_INLINE void
+qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
+{
+	const size_t unit = llm_panel_unit_nbytes(type), head = llm_panel_head_nbytes(type);
+	const uint8_t *w = t->w;
+	const LlmQ8Unit *x = t->x;
+	vf acc[QTILE_ROWS][QTILE_COLS];
+
+	VEC_UNROLL
+	for (int r = 0; r < R; r++)
+		VEC_UNROLL
+	for (int c = 0; c < C; c++)
+		acc[r][c] = vf_set1(0.0f);
+	for (size_t u = 0; u < t->n_units; u++, w += unit, x++)
+	{
+		VEC_UNROLL
+		for (int half = 0; half < 2; half++)
+		{
+			vi sum[QTILE_ROWS][QTILE_COLS];
+			vf d[QTILE_COLS];
+
+			VEC_UNROLL
+			for (int r = 0; r < R; r++)
+				VEC_UNROLL
+			for (int c = 0; c < C; c++)
+				sum[r][c] = qtile_start(type, x + (size_t) r * t->n_units, half);
+			qtile_dot(R, C, sum, type, w + head, t->panel, x, t->n_units, half);
+			VEC_UNROLL
+			for (int c = 0; c < C; c++)
+				d[c] = vf_load_half((const uint16_t *) (w + (size_t) c * t->panel) + half * 16);
+			VEC_UNROLL
+			for (int r = 0; r < R; r++)
+			{
+				vf dx = vf_set1(x[(size_t) r * t->n_units].d[half]);
+
+				VEC_UNROLL
+				for (int c = 0; c < C; c++)
+					acc[r][c] = vf_fma(vi_to_float(sum[r][c]), vf_mul(d[c], dx), acc[r][c]);
+			}
+			if (type != LLM_DTYPE_Q4_1)
+				continue;
+			VEC_UNROLL
+			for (int c = 0; c < C; c++)
+				d[c] = vf_load_half(
+					(const uint16_t *) (w + (size_t) c * t->panel + LLM_PANEL_SCALES) + half * 16);
+			VEC_UNROLL
+			for (int r = 0; r < R; r++)
+			{
+				vf s = vf_set1(x[(size_t) r * t->n_units].s[half]);
+
+				VEC_UNROLL
+				for (int c = 0; c < C; c++)
+					acc[r][c] = vf_fma(d[c], s, acc[r][c]);
+			}
+		}
+	}
+	VEC_UNROLL
+	for (int r = 0; r < R; r++)
+		VEC_UNROLL
+	for (int c = 0; c < C; c++)
+		vf_store(t->y + (size_t) r * t->ldy + c * 16, acc[r][c]);
+}
+
+typedef void (*QTileFn)(const QTile *t);
+typedef QTileFn QTileTable[3][QTILE_ROWS + 1]
+						  [QTILE_COLS + 1]; /* [Q8_0, Q4_0, Q4_1][rows][panels] */
+
+#define QTILE_FN(R, C)                                                                             \
+	VEC_FN void qtile_q8_0_##R##_##C(const QTile *t)                                               \
+	{                                                                                              \
+		qtile_run(t, LLM_DTYPE_Q8_0, R, C);                                                        \
+	}                                                                                              \
+	VEC_FN void qtile_q4_0_##R##_##C(const QTile *t)                                               \
+	{                                                                                              \
+		qtile_run(t, LLM_DTYPE_Q4_0, R, C);                                                        \
+	}                                                                                              \
+	VEC_FN void qtile_q4_1_##R##_##C(const QTile *t)                                               \
+	{                                                                                              \
+		qtile_run(t, LLM_DTYPE_Q4_1, R, C);                                                        \
+	}
+#define QTILE_ENTRY(R, C)                                                                          \
+	[0][R][C] = qtile_q8_0_##R##_##C, [1][R][C] = qtile_q4_0_##R##_##C,                            \
+	[2][R][C] = qtile_q4_1_##R##_##C
+
+/* One tile whose last panel may be ragged: padding columns go to a scratch row, never to y. */
+static void
+qtile_store(const LlmGemm *g, QTileFn fn, QTile *t, int rows, int32_t n_cols)
+{
+	float scratch[QTILE_ROWS * QTILE_COLS * LLM_LANES];
+	int32_t width = (n_cols + LLM_LANES - 1) / LLM_LANES * LLM_LANES;
+	float *y = t->y;
+
+	if (n_cols == width)
+	{
+		fn(t);
+		return;
+	}
+	t->y = scratch;
+	t->ldy = (size_t) width;
+	fn(t);
+	for (int r = 0; r < rows; r++)
+		memcpy(y + (size_t) r * (size_t) g->ldy, scratch + r * width,
+			   (size_t) n_cols * sizeof(float));
+}
+
+/* All rows in nearly equal tiles, panels outermost so that a panel is read from memory once. */
+static void
+qtile_drive(const LlmGemm *g, const QTileTable tiles)
+{
+	int kind = g->type == LLM_DTYPE_Q8_0 ? 0 : g->type == LLM_DTYPE_Q4_0 ? 1 : 2;
+	bool wide = g->n_rows > QTILE_ROWS;
+	int max_rows = wide ? QTILE_WIDE_ROWS : QTILE_ROWS;
+	int n_tiles = (g->n_rows + max_rows - 1) / max_rows;
+	QTile t = {.panel = g->panel_nbytes,
+			   .n_units = (size_t) (g->k + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT};
+
+	for (int32_t p = 0; p < g->n_panels;)
+	{
+		int cols = wide && g->n_panels - p >= QTILE_COLS ? QTILE_COLS : 1;
+		int32_t left = g->n_cols - p * LLM_LANES;
+
+		for (int i = 0; i < n_tiles; i++)
+		{
+			int32_t r0 = (int32_t) ((int64_t) g->n_rows * i / n_tiles);
+			int rows = (int) ((int64_t) g->n_rows * (i + 1) / n_tiles) - r0;
+
+			t.w = g->w + (size_t) p * g->panel_nbytes;
+			t.x = g->q + (size_t) r0 * t.n_units;
+			t.y = g->y + (size_t) r0 * (size_t) g->ldy + (size_t) p * LLM_LANES;
+			t.ldy = (size_t) g->ldy;
+			qtile_store(g, tiles[kind][rows][cols], &t, rows,
+						left < cols * LLM_LANES ? left : cols * LLM_LANES);
+		}
+		p += cols;
+	}
+}
+
+#endif

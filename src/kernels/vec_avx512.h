@@ -1,0 +1,184 @@
+/* kernels/vec_avx512.h - 16 lanes as one AVX-512 register; the names of vec_generic.h, the same
+ * bits. */
+#ifndef LLM_KERNELS_VEC_AVX512_H
+#define LLM_KERNELS_VEC_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#define VEC_TARGET                                                                                 \
+	__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
+#define VEC_FN VEC_TARGET static
+#define VEC_INLINE VEC_TARGET static inline __attribute__((always_inline))
+#define VEC_UNROLL _Pragma("GCC unroll 16")
+#define VEC_ATTN_ROWS 6
+#define VEC_ATTN_GROUPS 4
+
+typedef __m512 vf;
+
+VEC_INLINE __mmask16
+vec_mask(int n)
+{
+	return n >= 16 ? (__mmask16) 0xFFFF : n <= 0 ? (__mmask16) 0 : (__mmask16) ((1u << n) - 1);
+}
+
+VEC_INLINE vf
+vf_set1(float x)
+{
+	return _mm512_set1_ps(x);
+}
+
+VEC_INLINE vf
+vf_load(const float *p)
+{
+	return _mm512_loadu_ps(p);
+}
+
+VEC_INLINE vf
+vf_load_n(const float *p, int n)
+{
+	return _mm512_maskz_loadu_ps(vec_mask(n), p);
+}
+
+VEC_INLINE vf
+vf_load_half(const uint16_t *p)
+{
+	return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p));
+}
+
+VEC_INLINE void
+vf_store(float *p, vf v)
+{
+	_mm512_storeu_ps(p, v);
+}
+
+VEC_INLINE void
+vf_store_n(float *p, vf v, int n)
+{
+	_mm512_mask_storeu_ps(p, vec_mask(n), v);
+}
+
+VEC_INLINE void
+vf_store_half(uint16_t *p, vf v)
+{
+	_mm256_storeu_si256((__m256i *) p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+VEC_INLINE vf
+vf_add(vf a, vf b)
+{
+	return _mm512_add_ps(a, b);
+}
+
+VEC_INLINE vf
+vf_sub(vf a, vf b)
+{
+	return _mm512_sub_ps(a, b);
+}
+
+VEC_INLINE vf
+vf_mul(vf a, vf b)
+{
+	return _mm512_mul_ps(a, b);
+}
+
+VEC_INLINE vf
+vf_div(vf a, vf b)
+{
+	return _mm512_div_ps(a, b);
+}
+
+VEC_INLINE vf
+vf_max(vf a, vf b)
+{
+	return _mm512_max_ps(a, b);
+}
+
+VEC_INLINE vf
+vf_min(vf a, vf b)
+{
+	return _mm512_min_ps(a, b);
+}
+
+VEC_INLINE vf
+vf_fma(vf a, vf b, vf c)
+{
+	return _mm512_fmadd_ps(a, b, c);
+}
+
+VEC_INLINE vf
+vf_if_less(vf x, vf bound, vf b, vf a)
+{
+	return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, bound, _CMP_LT_OQ), a, b);
+}
+
+VEC_INLINE vf
+vf_between(vf v, int lo, int hi, vf other)
+{
+	return _mm512_mask_blend_ps((__mmask16) (vec_mask(hi) & ~vec_mask(lo)), other, v);
+}
+
+VEC_INLINE vf
+vf_pow2(vf n)
+{
+	__m512i e = _mm512_add_epi32(_mm512_cvttps_epi32(n), _mm512_set1_epi32(127));
+
+	return _mm512_castsi512_ps(_mm512_slli_epi32(e, 23));
+}
+
+VEC_INLINE vf
+vf_swap_pairs(vf a)
+{
+	return _mm512_permute_ps(a, 0xB1);
+}
+
+VEC_INLINE __m256
+vec_high_half(__m512 v)
+{
+	return _mm512_extractf32x8_ps(v, 1);
+}
+
+VEC_INLINE float
+vf_sum(vf v)
+{
+	__m256 s8 = _mm256_add_ps(_mm512_castps512_ps256(v), vec_high_half(v));
+	__m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+	__m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
+
+	return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
+}
+
+VEC_INLINE float
+vf_max_lane(vf v)
+{
+	__m256 s8 = _mm256_max_ps(_mm512_castps512_ps256(v), vec_high_half(v));
+	__m128 s4 = _mm_max_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+	__m128 s2 = _mm_max_ps(s4, _mm_movehl_ps(s4, s4));
+
+	return _mm_cvtss_f32(_mm_max_ss(s2, _mm_movehdup_ps(s2)));
+}
+
+VEC_INLINE uint32_t
+vec_absmax_bits(const float *x, int n)
+{
+	__m512i mask = _mm512_set1_epi32(0x7FFFFFFF);
+	__m512i lo = _mm512_castps_si512(vf_load_n(x, n));
+	__m512i hi = _mm512_castps_si512(vf_load_n(x + 16, n - 16));
+	__m512i m = _mm512_max_epi32(_mm512_and_si512(lo, mask), _mm512_and_si512(hi, mask));
+
+	return (uint32_t) _mm512_reduce_max_epi32(m);
+}
+
+VEC_INLINE int32_t
+vec_quantise(const float *x, int n, float d, int8_t *q)
+{
+	vf vd = vf_set1(d);
+	__m512i lo = _mm512_cvtps_epi32(_mm512_div_ps(vf_load_n(x, n), vd));
+	__m512i hi = _mm512_cvtps_epi32(_mm512_div_ps(vf_load_n(x + 16, n - 16), vd));
+
+	_mm_storeu_si128((__m128i *) q, _mm512_cvtepi32_epi8(lo));
+	_mm_storeu_si128((__m128i *) (q + 16), _mm512_cvtepi32_epi8(hi));
+	return _mm512_reduce_add_epi32(_mm512_add_epi32(lo, hi));
+}
+
+#endif

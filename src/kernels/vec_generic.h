@@ -1,0 +1,219 @@
+/*
+ * kernels/vec_generic.h - 16 lanes in plain C.
+ *
+ * vec_*.h define the same names for other instruction sets; the op files (*_ops.h) are written once
+ * over them. vf = 16 floats, lane j holds elements j mod 16. Include one of them per .c file.
+ */
+#ifndef LLM_KERNELS_VEC_GENERIC_H
+#define LLM_KERNELS_VEC_GENERIC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "tensor/half.h"
+
+#define VEC_FN static
+#define VEC_INLINE static inline
+#define VEC_UNROLL _Pragma("GCC unroll 16")
+#define VEC_ATTN_ROWS 2   /* query vectors per pass over a page */
+#define VEC_ATTN_GROUPS 1 /* groups of 16 positions, or of 16 values, per pass */
+
+typedef struct vf
+{
+	float f[16];
+} vf;
+
+#define VEC_EACH(expr)                                                                             \
+	vf r;                                                                                          \
+	for (int i = 0; i < 16; i++)                                                                   \
+		r.f[i] = (expr);                                                                           \
+	return r
+
+VEC_INLINE vf
+vf_set1(float x)
+{
+	VEC_EACH(x);
+}
+
+VEC_INLINE vf
+vf_load(const float *p)
+{
+	VEC_EACH(p[i]);
+}
+
+/* The first n lanes; the others are 0. */
+VEC_INLINE vf
+vf_load_n(const float *p, int n)
+{
+	VEC_EACH(i < n ? p[i] : 0.0f);
+}
+
+VEC_INLINE vf
+vf_load_half(const uint16_t *p)
+{
+	VEC_EACH(llm_half_to_f32(p[i]));
+}
+
+VEC_INLINE void
+vf_store(float *p, vf v)
+{
+	memcpy(p, v.f, sizeof(v.f));
+}
+
+VEC_INLINE void
+vf_store_n(float *p, vf v, int n)
+{
+	memcpy(p, v.f, (size_t) n * sizeof(float));
+}
+
+VEC_INLINE void
+vf_store_half(uint16_t *p, vf v)
+{
+	for (int i = 0; i < 16; i++)
+		p[i] = llm_half_from_f32(v.f[i]);
+}
+
+VEC_INLINE vf
+vf_add(vf a, vf b)
+{
+	VEC_EACH(a.f[i] + b.f[i]);
+}
+
+VEC_INLINE vf
+vf_sub(vf a, vf b)
+{
+	VEC_EACH(a.f[i] - b.f[i]);
+}
+
+VEC_INLINE vf
+vf_mul(vf a, vf b)
+{
+	VEC_EACH(a.f[i] * b.f[i]);
+}
+
+VEC_INLINE vf
+vf_div(vf a, vf b)
+{
+	VEC_EACH(a.f[i] / b.f[i]);
+}
+
+/* a * b + c, rounded once. */
+VEC_INLINE vf
+vf_fma(vf a, vf b, vf c)
+{
+	VEC_EACH(fmaf(a.f[i], b.f[i], c.f[i]));
+}
+
+/* a > b ? a : b, so b when either is NaN; as the hardware does. */
+VEC_INLINE vf
+vf_max(vf a, vf b)
+{
+	VEC_EACH(a.f[i] > b.f[i] ? a.f[i] : b.f[i]);
+}
+
+VEC_INLINE vf
+vf_min(vf a, vf b)
+{
+	VEC_EACH(a.f[i] < b.f[i] ? a.f[i] : b.f[i]);
+}
+
+/* Lanes of b where x < bound, of a elsewhere (also where x is NaN). */
+VEC_INLINE vf
+vf_if_less(vf x, vf bound, vf b, vf a)
+{
+	VEC_EACH(x.f[i] < bound.f[i] ? b.f[i] : a.f[i]);
+}
+
+/* v in lanes lo <= lane < hi, other elsewhere. */
+VEC_INLINE vf
+vf_between(vf v, int lo, int hi, vf other)
+{
+	VEC_EACH(i >= lo && i < hi ? v.f[i] : other.f[i]);
+}
+
+/* 2^n for whole -126 <= n <= 127; lanes where n is NaN hold anything finite. */
+VEC_INLINE vf
+vf_pow2(vf n)
+{
+	vf r;
+
+	for (int i = 0; i < 16; i++)
+	{
+		int32_t e = n.f[i] == n.f[i] ? (int32_t) n.f[i] : 0;
+		uint32_t bits = (uint32_t) (e + 127) << 23;
+
+		memcpy(&r.f[i], &bits, sizeof(bits));
+	}
+	return r;
+}
+
+/* Lanes 2i and 2i + 1 change places. */
+VEC_INLINE vf
+vf_swap_pairs(vf a)
+{
+	VEC_EACH(a.f[i ^ 1]);
+}
+
+/* The fixed tree of rule R4: lane j + lane j + 8, then + 4, + 2, + 1. */
+VEC_INLINE float
+vf_sum(vf v)
+{
+	for (int step = 8; step > 0; step /= 2)
+		for (int i = 0; i < step; i++)
+			v.f[i] = v.f[i] + v.f[i + step];
+	return v.f[0];
+}
+
+VEC_INLINE float
+vf_max_lane(vf v)
+{
+	for (int step = 8; step > 0; step /= 2)
+		for (int i = 0; i < step; i++)
+			v.f[i] = v.f[i] > v.f[i + step] ? v.f[i] : v.f[i + step];
+	return v.f[0];
+}
+
+/* Largest |x| of n <= 32 values as bits, so that NaN counts above infinity. */
+VEC_INLINE uint32_t
+vec_absmax_bits(const float *x, int n)
+{
+	uint32_t max = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		uint32_t bits;
+
+		memcpy(&bits, &x[i], sizeof(bits));
+		bits &= 0x7FFFFFFFu;
+		max = bits > max ? bits : max;
+	}
+	return max;
+}
+
+/* q = x / d rounded to nearest even for n <= 32 finite values, |q| <= 127; zeros up to 32. Returns
+ * sum(q). */
+VEC_INLINE int32_t
+vec_quantise(const float *x, int n, float d, int8_t *q)
+{
+	int32_t sum = 0;
+
+	for (int i = 0; i < 32; i++)
+	{
+		int32_t v = 0;
+
+		if (i < n)
+		{
+			float y = x[i] / d;
+
+			v = (int32_t) ((y + 12582912.0f) - 12582912.0f);
+		}
+		q[i] = (int8_t) v;
+		sum += v;
+	}
+	return sum;
+}
+
+#undef VEC_EACH
+
+#endif
