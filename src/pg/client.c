@@ -615,6 +615,21 @@ llm_client_begin(LlmClientRequest *req)
 	show_activity(req->model_name);
 }
 
+static void
+end_owned(void *arg)
+{
+	llm_client_end(arg);
+}
+
+void
+llm_client_begin_owned(LlmClientRequest *req)
+{
+	req->callback.func = end_owned;
+	req->callback.arg = req;
+	MemoryContextRegisterResetCallback(req->cxt, &req->callback);
+	llm_client_begin(req);
+}
+
 bool
 llm_client_send(LlmClientRequest *req)
 {

@@ -73,6 +73,7 @@ typedef struct LlmClientRequest
 	Llm__StatsReply *stats; /* of STATS */
 
 	/* the client's own */
+	MemoryContextCallback callback; /* of begin_owned */
 	LlmClientState state;
 	dlist_node node;         /* in the queue or the sent list */
 	uint64 id;               /* new with every begin or revival, kept over a resubmission */
@@ -85,6 +86,8 @@ typedef struct LlmClientRequest
 
 /* Queue a request. It goes out with the next call below. */
 extern void llm_client_begin(LlmClientRequest *req);
+/* The same, and llm_client_end comes by itself when req->cxt, where req lives, is reset. */
+extern void llm_client_begin_owned(LlmClientRequest *req);
 
 /* Send what flow control allows; true when req is out of the queue (sent, or finished). Waits only
  * for an engine to connect to. */

@@ -1,0 +1,308 @@
+-- llm_infer 0.1.0: schema, types, functions, wrapper, views, rights, comments.
+--
+-- Functions go to the schema that CREATE EXTENSION names, everything else to schema llm. Names are
+-- written with their schema, so that nothing depends on search_path; no function is SECURITY DEFINER.
+
+\echo Use "CREATE EXTENSION llm_infer" to load this file. \quit
+
+DO $llm$
+BEGIN
+	IF pg_catalog.to_regnamespace('llm') IS NOT NULL THEN
+		RAISE EXCEPTION USING
+			ERRCODE = 'duplicate_schema',
+			MESSAGE = 'schema "llm" already exists',
+			DETAIL = 'llm_infer keeps its types and views in a schema of this name, which it owns.',
+			HINT = 'Rename the schema with ALTER SCHEMA, or drop it, and create the extension again.';
+	END IF;
+END
+$llm$;
+
+CREATE SCHEMA llm;
+
+-- ---- types ----
+
+CREATE TYPE llm.result AS (
+	text text,
+	reasoning text,
+	finish_reason text,
+	prompt_tokens int,
+	cached_tokens int,
+	completion_tokens int,
+	logprobs jsonb,
+	queue_ms float8,
+	first_token_ms float8,
+	total_ms float8,
+	model text,
+	error text
+);
+
+-- ---- generation: not strict (NULL means the default), once per row ----
+
+CREATE FUNCTION @extschema@.llm_generate(
+	prompt text,
+	model text DEFAULT NULL,
+	system_prompt text DEFAULT NULL,
+	max_tokens int DEFAULT NULL,
+	temperature float8 DEFAULT NULL,
+	seed bigint DEFAULT NULL,
+	stop text[] DEFAULT NULL,
+	response_format jsonb DEFAULT NULL,
+	on_error text DEFAULT NULL,
+	options jsonb DEFAULT NULL)
+RETURNS text
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+AS 'MODULE_PATHNAME', 'llm_generate_text';
+
+CREATE FUNCTION @extschema@.llm_generate(
+	prompts text[],
+	model text DEFAULT NULL,
+	system_prompt text DEFAULT NULL,
+	max_tokens int DEFAULT NULL,
+	temperature float8 DEFAULT NULL,
+	seed bigint DEFAULT NULL,
+	stop text[] DEFAULT NULL,
+	response_format jsonb DEFAULT NULL,
+	on_error text DEFAULT NULL,
+	options jsonb DEFAULT NULL)
+RETURNS text[]
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+AS 'MODULE_PATHNAME', 'llm_generate_array';
+
+CREATE FUNCTION @extschema@.llm_generate_result(
+	prompt text,
+	model text DEFAULT NULL,
+	system_prompt text DEFAULT NULL,
+	max_tokens int DEFAULT NULL,
+	temperature float8 DEFAULT NULL,
+	seed bigint DEFAULT NULL,
+	stop text[] DEFAULT NULL,
+	response_format jsonb DEFAULT NULL,
+	on_error text DEFAULT NULL,
+	options jsonb DEFAULT NULL)
+RETURNS llm.result
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+AS 'MODULE_PATHNAME', 'llm_generate_result';
+
+-- ---- tokens ----
+
+CREATE FUNCTION @extschema@.llm_tokenize(input text, model text DEFAULT NULL)
+RETURNS int[]
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+AS 'MODULE_PATHNAME', 'llm_tokenize';
+
+CREATE FUNCTION @extschema@.llm_detokenize(tokens int[], model text DEFAULT NULL)
+RETURNS text
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+AS 'MODULE_PATHNAME', 'llm_detokenize';
+
+CREATE FUNCTION @extschema@.llm_count_tokens(input text, model text DEFAULT NULL)
+RETURNS int
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+AS 'MODULE_PATHNAME', 'llm_count_tokens';
+
+-- ---- models: foreign servers of one wrapper ----
+
+CREATE FUNCTION llm.llm_infer_validator(options text[], catalog oid)
+RETURNS void
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'llm_infer_validator';
+
+CREATE FOREIGN DATA WRAPPER llm_infer NO HANDLER VALIDATOR llm.llm_infer_validator;
+
+CREATE FUNCTION @extschema@.llm_model_register(name text, path text, options jsonb DEFAULT '{}')
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_model_register';
+
+CREATE FUNCTION @extschema@.llm_model_drop(name text)
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_model_drop';
+
+CREATE FUNCTION @extschema@.llm_model_load(name text)
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'llm_model_load';
+
+CREATE FUNCTION @extschema@.llm_model_unload(name text)
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'llm_model_unload';
+
+CREATE FUNCTION @extschema@.llm_engine_restart()
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL RESTRICTED
+AS 'MODULE_PATHNAME', 'llm_engine_restart';
+
+-- ---- watching ----
+
+CREATE FUNCTION llm.stat_get_engine(
+	OUT state text,
+	OUT generation int,
+	OUT pid int,
+	OUT started timestamptz,
+	OUT restarts int,
+	OUT message text,
+	OUT device text,
+	OUT isa text,
+	OUT threads int,
+	OUT kv_pages_total bigint,
+	OUT kv_pages_free bigint,
+	OUT kv_pages_cached bigint,
+	OUT running int,
+	OUT waiting int,
+	OUT steps bigint,
+	OUT prompt_tokens bigint,
+	OUT cached_tokens bigint,
+	OUT generated_tokens bigint,
+	OUT preemptions bigint,
+	OUT requests bigint,
+	OUT errors bigint,
+	OUT stats_reset timestamptz)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1
+AS 'MODULE_PATHNAME', 'llm_stat_engine';
+
+CREATE FUNCTION llm.stat_get_models(
+	OUT server oid,
+	OUT architecture text,
+	OUT parameters bigint,
+	OUT quantization text,
+	OUT context_length int,
+	OUT bytes bigint,
+	OUT kv_bytes_per_token int,
+	OUT state text)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10
+AS 'MODULE_PATHNAME', 'llm_stat_models';
+
+CREATE FUNCTION llm.stat_get_activity(
+	OUT datid oid,
+	OUT pid int,
+	OUT usesysid oid,
+	OUT model text,
+	OUT state text,
+	OUT prompt_tokens bigint,
+	OUT cached_tokens bigint,
+	OUT generated_tokens bigint,
+	OUT query_start timestamptz,
+	OUT state_change timestamptz)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100
+AS 'MODULE_PATHNAME', 'llm_stat_activity';
+
+CREATE VIEW llm.models AS
+SELECT s.srvname AS name,
+	s.srvowner::pg_catalog.regrole AS owner,
+	(SELECT o.option_value
+	 FROM pg_catalog.pg_options_to_table(s.srvoptions) AS o
+	 WHERE o.option_name OPERATOR(pg_catalog.=) 'path') AS path,
+	m.architecture,
+	m.parameters,
+	m.quantization,
+	m.context_length,
+	m.bytes,
+	m.kv_bytes_per_token,
+	m.state
+FROM pg_catalog.pg_foreign_server AS s
+	JOIN llm.stat_get_models() AS m ON m.server OPERATOR(pg_catalog.=) s.oid;
+
+CREATE VIEW llm.stat_engine AS
+SELECT e.state,
+	e.generation,
+	e.pid,
+	e.started,
+	e.restarts,
+	e.device,
+	e.isa,
+	e.threads,
+	e.kv_pages_total,
+	e.kv_pages_free,
+	e.kv_pages_cached,
+	e.steps,
+	e.prompt_tokens,
+	e.cached_tokens,
+	e.generated_tokens,
+	e.preemptions,
+	e.requests,
+	e.errors,
+	e.stats_reset,
+	e.running,
+	e.waiting,
+	e.message
+FROM llm.stat_get_engine() AS e;
+
+CREATE VIEW llm.stat_activity AS
+SELECT a.datid,
+	d.datname,
+	a.pid,
+	a.usesysid,
+	u.rolname AS usename,
+	a.model,
+	a.state,
+	a.prompt_tokens,
+	a.cached_tokens,
+	a.generated_tokens,
+	a.query_start,
+	a.state_change
+FROM llm.stat_get_activity() AS a
+	LEFT JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) a.datid
+	LEFT JOIN pg_catalog.pg_roles AS u ON u.oid OPERATOR(pg_catalog.=) a.usesysid;
+
+-- ---- rights: a model needs USAGE, loading needs its ownership, a restart is for superusers ----
+
+REVOKE ALL ON FUNCTION @extschema@.llm_engine_restart() FROM PUBLIC;
+GRANT USAGE ON SCHEMA llm TO PUBLIC;
+GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_activity TO PUBLIC;
+
+-- ---- comments ----
+
+COMMENT ON SCHEMA llm IS 'types and views of the extension llm_infer';
+COMMENT ON TYPE llm.result IS 'what llm_generate_result returns: the text and how it came about';
+COMMENT ON FOREIGN DATA WRAPPER llm_infer IS 'models of llm_infer: each of its servers is one';
+COMMENT ON VIEW llm.models IS 'registered models and what the engine knows about them';
+COMMENT ON VIEW llm.stat_engine IS 'the engine process; counters are for members of pg_monitor';
+COMMENT ON VIEW llm.stat_activity IS 'what backends ask of the engine; own ones, all for pg_monitor';
+
+COMMENT ON FUNCTION @extschema@.llm_generate(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+	IS 'generate text from a prompt';
+COMMENT ON FUNCTION @extschema@.llm_generate(text[], text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+	IS 'generate text from each prompt, in order; NULL stays NULL';
+COMMENT ON FUNCTION @extschema@.llm_generate_result(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+	IS 'generate text from a prompt, with counts, times and the reason of its end';
+COMMENT ON FUNCTION @extschema@.llm_tokenize(text, text)
+	IS 'token ids of a text';
+COMMENT ON FUNCTION @extschema@.llm_detokenize(int[], text)
+	IS 'text of token ids';
+COMMENT ON FUNCTION @extschema@.llm_count_tokens(text, text)
+	IS 'number of tokens of a text';
+COMMENT ON FUNCTION @extschema@.llm_model_register(text, text, jsonb)
+	IS 'register a model file: CREATE SERVER of the wrapper llm_infer';
+COMMENT ON FUNCTION @extschema@.llm_model_drop(text)
+	IS 'forget a model: DROP SERVER';
+COMMENT ON FUNCTION @extschema@.llm_model_load(text)
+	IS 'load a model now instead of at its first use; for its owner';
+COMMENT ON FUNCTION @extschema@.llm_model_unload(text)
+	IS 'free the memory of a model; for its owner';
+COMMENT ON FUNCTION @extschema@.llm_engine_restart()
+	IS 'start a new engine process; running requests go on in it';
+COMMENT ON FUNCTION llm.llm_infer_validator(text[], oid)
+	IS 'checks the options of models';
+COMMENT ON FUNCTION llm.stat_get_engine()
+	IS 'behind the view llm.stat_engine';
+COMMENT ON FUNCTION llm.stat_get_models()
+	IS 'behind the view llm.models';
+COMMENT ON FUNCTION llm.stat_get_activity()
+	IS 'behind the view llm.stat_activity';
+COMMENT ON COLUMN llm.result.text IS 'the generated text';
+COMMENT ON COLUMN llm.result.reasoning IS 'what a reasoning model thought; not part of the text';
+COMMENT ON COLUMN llm.result.finish_reason IS 'stop, length, cancelled or error';
+COMMENT ON COLUMN llm.result.prompt_tokens IS 'tokens of the prompt';
+COMMENT ON COLUMN llm.result.cached_tokens IS 'of these, read from the prefix cache';
+COMMENT ON COLUMN llm.result.completion_tokens IS 'tokens generated';
+COMMENT ON COLUMN llm.result.logprobs IS 'log-probabilities, when asked for';
+COMMENT ON COLUMN llm.result.queue_ms IS 'from submit to the first step';
+COMMENT ON COLUMN llm.result.first_token_ms IS 'from submit to the first token';
+COMMENT ON COLUMN llm.result.total_ms IS 'from submit to the end';
+COMMENT ON COLUMN llm.result.model IS 'name of the model';
+COMMENT ON COLUMN llm.result.error IS 'the error that on_error hid';

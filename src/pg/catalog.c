@@ -1,0 +1,305 @@
+/* pg/catalog.c - which model a call goes to, and the wrapper's validator. */
+#include "postgres.h"
+
+#include "pg/catalog.h"
+
+#include <limits.h>
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/reloptions.h"
+#include "access/table.h"
+#include "catalog/pg_type.h"
+#include "commands/defrem.h"
+#include "foreign/foreign.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "pg/compat.h"
+#include "pg/encoding.h"
+#include "pg/guc.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/rel.h"
+
+#define WRAPPER_NAME "llm_infer"
+#define CONTEXT_LENGTH_MIN 16
+#define CONTEXT_LENGTH_MAX (16 * 1024 * 1024)
+
+/* ---- options ---- */
+
+static void pg_attribute_noreturn()
+bad_option(const char *name, const char *value, const char *hint)
+{
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("invalid value for model option \"%s\": \"%s\"", name, value),
+					errhint("%s", hint)));
+	pg_unreachable();
+}
+
+/* The engine resolves the path below model_dir and refuses symbolic links; this is the early word. */
+static void
+check_path(const char *name, const char *value)
+{
+	const char *hint = "It must be the path of a file below llm_infer.model_dir.";
+	const char *p = value;
+
+	if (strncmp(value, "echo:", 5) == 0)
+		return;
+	if (*value == '\0' || *value == '/' || strlen(value) >= MAXPGPATH)
+		bad_option(name, value, hint);
+	while (p)
+	{
+		if (p[0] == '.' && p[1] == '.' && (p[2] == '/' || p[2] == '\0'))
+			bad_option(name, value, hint);
+		p = strchr(p, '/');
+		if (p)
+			p++;
+	}
+}
+
+static void
+check_context_length(const char *name, const char *value)
+{
+	int n;
+
+	if (!parse_int(value, &n, 0, NULL) || n < CONTEXT_LENGTH_MIN || n > CONTEXT_LENGTH_MAX)
+		bad_option(name, value,
+				   psprintf("It must be a number of tokens between %d and %d.", CONTEXT_LENGTH_MIN,
+							CONTEXT_LENGTH_MAX));
+}
+
+static void
+check_kv_type(const char *name, const char *value)
+{
+	if (strcmp(value, "f16") != 0 && strcmp(value, "f32") != 0)
+		bad_option(name, value, "It must be f16 or f32.");
+}
+
+static void
+check_nothing(const char *name, const char *value)
+{
+}
+
+typedef struct ModelOption
+{
+	const char *name;
+	void (*check)(const char *name, const char *value); /* NULL = known, but not built */
+} ModelOption;
+
+static const ModelOption model_options[] = {
+	{"path", check_path},
+	{"context_length", check_context_length},
+	{"kv_type", check_kv_type},
+	{"chat_template", check_nothing},
+	{"draft_model", NULL},
+	{"adapters", NULL},
+	{"reasoning", NULL},
+	{"base_url", NULL},
+	{"remote_model", NULL},
+};
+
+void
+llm_catalog_check_option(const char *name, const char *value)
+{
+	for (Size i = 0; i < lengthof(model_options); i++)
+	{
+		if (strcmp(model_options[i].name, name) != 0)
+			continue;
+		if (model_options[i].check == NULL)
+			ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+							errmsg("model option \"%s\" is not supported yet", name)));
+		model_options[i].check(name, value);
+		return;
+	}
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					errmsg("unknown model option \"%s\"", name),
+					errhint("Model options are path, context_length, kv_type and chat_template.")));
+}
+
+PG_FUNCTION_INFO_V1(llm_infer_validator);
+
+/* llm_infer_validator(options text[], catalog oid) */
+Datum
+llm_infer_validator(PG_FUNCTION_ARGS)
+{
+	List *options = untransformRelOptions(PG_GETARG_DATUM(0));
+	Oid catalog = PG_GETARG_OID(1);
+	bool has_path = false;
+	ListCell *lc;
+
+	foreach (lc, options)
+	{
+		DefElem *def = lfirst_node(DefElem, lc);
+
+		if (catalog != ForeignServerRelationId)
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("unknown option \"%s\"", def->defname),
+							errhint("Only servers of the wrapper llm_infer have options.")));
+		llm_catalog_check_option(def->defname, defGetString(def));
+		has_path = has_path || strcmp(def->defname, "path") == 0;
+	}
+	if (catalog == ForeignServerRelationId && !has_path)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("a model needs the option \"path\""),
+						errhint("Name a file below llm_infer.model_dir.")));
+	PG_RETURN_VOID();
+}
+
+/* ---- lookups ---- */
+
+/* UTF-8, terminated; false when it does not convert. */
+static bool
+utf8_copy(const char *s, char **out, LlmFailure *f)
+{
+	const char *p;
+	Size n;
+
+	if (!llm_encoding_to_utf8(s, strlen(s), &p, &n, f))
+		return false;
+	*out = pnstrdup(p, n);
+	return true;
+}
+
+static bool
+fill_spec(Llm__ModelSpec *spec, List *options, LlmFailure *f)
+{
+	ListCell *lc;
+
+	*spec = (Llm__ModelSpec) LLM__MODEL_SPEC__INIT;
+	spec->path = pstrdup("");
+	foreach (lc, options)
+	{
+		DefElem *def = lfirst_node(DefElem, lc);
+		const char *value = defGetString(def);
+
+		if (strcmp(def->defname, "path") == 0)
+		{
+			if (!utf8_copy(value, &spec->path, f))
+				return false;
+		}
+		else if (strcmp(def->defname, "chat_template") == 0)
+		{
+			if (!utf8_copy(value, &spec->chat_template, f))
+				return false;
+		}
+		else if (strcmp(def->defname, "kv_type") == 0)
+			spec->kv_type = pstrdup(value);
+		else if (strcmp(def->defname, "context_length") == 0)
+		{
+			int n = 0;
+
+			spec->has_context_length = parse_int(value, &n, 0, NULL) && n > 0;
+			spec->context_length = (uint32) n;
+		}
+	}
+	return true;
+}
+
+static LlmModel *
+model_of(ForeignServer *server, LlmFailure *f)
+{
+	LlmModel *model = palloc0(sizeof(LlmModel));
+
+	model->server = server->serverid;
+	model->name = pstrdup(server->servername);
+	return fill_spec(&model->spec, server->options, f) ? model : NULL;
+}
+
+/* Oids of all servers of our wrapper. */
+static List *
+list_servers(void)
+{
+	ForeignDataWrapper *wrapper = GetForeignDataWrapperByName(WRAPPER_NAME, true);
+	List *oids = NIL;
+	Relation rel;
+	SysScanDesc scan;
+	HeapTuple tuple;
+
+	if (wrapper == NULL)
+		return NIL;
+	rel = table_open(ForeignServerRelationId, AccessShareLock);
+	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_foreign_server form = (Form_pg_foreign_server) GETSTRUCT(tuple);
+
+		if (form->srvfdw == wrapper->fdwid)
+			oids = lappend_oid(oids, form->oid);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return oids;
+}
+
+static ForeignServer *
+find_default(LlmFailure *f)
+{
+	List *oids = list_servers();
+
+	if (list_length(oids) == 1)
+		return GetForeignServer(linitial_oid(oids));
+	if (oids == NIL)
+	{
+		llm_failure_set(f, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "no model is registered");
+		llm_failure_hint(f, "Register one with llm_model_register(name, path).");
+	}
+	else
+	{
+		llm_failure_set(f, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+						"no model was named and there are %d", list_length(oids));
+		llm_failure_hint(f, "Name one in the call, or set llm_infer.default_model.");
+	}
+	return NULL;
+}
+
+LlmModel *
+llm_catalog_find_model(const char *name, bool usage, LlmFailure *f)
+{
+	ForeignServer *server;
+	ForeignDataWrapper *wrapper;
+
+	if (name == NULL && llm_guc_default_model && *llm_guc_default_model)
+		name = llm_guc_default_model;
+	if (name == NULL)
+		server = find_default(f);
+	else
+	{
+		server = GetForeignServerByName(name, true);
+		wrapper = GetForeignDataWrapperByName(WRAPPER_NAME, true);
+		if (server && (wrapper == NULL || wrapper->fdwid != server->fdwid))
+			server = NULL;
+		if (server == NULL)
+		{
+			llm_failure_set(f, ERRCODE_UNDEFINED_OBJECT, "model \"%s\" does not exist", name);
+			llm_failure_hint(f, "The view llm.models lists the models.");
+		}
+	}
+	if (server == NULL)
+		return NULL;
+	if (usage && llm_compat_server_acl(server->serverid, GetUserId(), ACL_USAGE) != ACLCHECK_OK)
+	{
+		llm_failure_set(f, ERRCODE_INSUFFICIENT_PRIVILEGE, "permission denied for model \"%s\"",
+						server->servername);
+		llm_failure_hint(f, "Its owner can GRANT USAGE ON FOREIGN SERVER.");
+		return NULL;
+	}
+	return model_of(server, f);
+}
+
+List *
+llm_catalog_list_models(void)
+{
+	List *models = NIL;
+	ListCell *lc;
+
+	foreach (lc, list_servers())
+	{
+		LlmFailure ignored;
+		LlmModel *model = model_of(GetForeignServer(lfirst_oid(lc)), &ignored);
+
+		/* A name that does not convert cannot be in the engine either. */
+		if (model)
+			models = lappend(models, model);
+	}
+	return models;
+}

@@ -1,0 +1,124 @@
+/* pg/func.c - recognise our functions by extension membership and C symbol. */
+#include "postgres.h"
+
+#include "pg/func.h"
+
+#include "access/htup_details.h"
+#include "catalog/dependency.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_proc.h"
+#include "commands/extension.h"
+#include "pg/call.h"
+#include "pg/options.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+static const LlmFunc functions[] = {
+	[LLM_FUNC_GENERATE] = {"llm_generate_text", "llm_generate", LLM_FUNC_GENERATE, LLM_ARG_COUNT},
+	[LLM_FUNC_GENERATE_ARRAY] = {"llm_generate_array", "llm_generate", LLM_FUNC_GENERATE_ARRAY,
+								 LLM_ARG_COUNT},
+	[LLM_FUNC_GENERATE_RESULT] = {"llm_generate_result", "llm_generate_result",
+								  LLM_FUNC_GENERATE_RESULT, LLM_ARG_COUNT},
+	[LLM_FUNC_TOKENIZE] = {"llm_tokenize", "llm_tokenize", LLM_FUNC_TOKENIZE, 2},
+	[LLM_FUNC_DETOKENIZE] = {"llm_detokenize", "llm_detokenize", LLM_FUNC_DETOKENIZE, 2},
+	[LLM_FUNC_COUNT_TOKENS] = {"llm_count_tokens", "llm_count_tokens", LLM_FUNC_COUNT_TOKENS, 2},
+};
+
+/* Answers for every function oid that was asked for, ours or not. */
+typedef struct Known
+{
+	Oid funcid;
+	const LlmFunc *func; /* NULL = not ours */
+} Known;
+
+static HTAB *known = NULL;
+static bool known_valid = false; /* false after a change of pg_proc */
+
+static void
+invalidate(Datum arg, int cacheid, uint32 hash)
+{
+	known_valid = false;
+}
+
+static void
+prepare_known(void)
+{
+	HASHCTL ctl = {.keysize = sizeof(Oid), .entrysize = sizeof(Known)};
+	static bool registered = false;
+
+	if (!registered)
+	{
+		CacheRegisterSyscacheCallback(PROCOID, invalidate, (Datum) 0);
+		registered = true;
+	}
+	if (known && known_valid)
+		return;
+	if (known)
+		hash_destroy(known);
+	ctl.hcxt = TopMemoryContext;
+	known = hash_create("llm_infer functions", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	known_valid = true;
+}
+
+static const LlmFunc *
+look_up(Oid funcid)
+{
+	Oid extension = get_extension_oid("llm_infer", true);
+	const LlmFunc *func = NULL;
+	HeapTuple tuple;
+	Datum prosrc;
+	bool isnull;
+	char *symbol;
+
+	if (!OidIsValid(extension) || getExtensionOfObject(ProcedureRelationId, funcid) != extension)
+		return NULL;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	prosrc = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
+	if (((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId && !isnull)
+	{
+		symbol = TextDatumGetCString(prosrc);
+		for (Size i = 0; i < lengthof(functions); i++)
+			if (strcmp(functions[i].symbol, symbol) == 0)
+				func = &functions[i];
+	}
+	ReleaseSysCache(tuple);
+	return func;
+}
+
+const LlmFunc *
+llm_func_find(Oid funcid)
+{
+	Known *entry;
+	const LlmFunc *func;
+
+	/* Nothing below FirstNormalObjectId belongs to an extension of ours. */
+	if (funcid < FirstNormalObjectId)
+		return NULL;
+	prepare_known();
+	entry = hash_search(known, &funcid, HASH_FIND, NULL);
+	if (entry)
+		return entry->func;
+	func = look_up(funcid);
+	/* The look-up itself can have brought an invalidation. */
+	prepare_known();
+	entry = hash_search(known, &funcid, HASH_ENTER, NULL);
+	entry->func = func;
+	return func;
+}
+
+const char *
+llm_func_name(const LlmFunc *func)
+{
+	return func->name;
+}
+
+const LlmFunc *
+llm_func_of(LlmFuncKind kind)
+{
+	return &functions[kind];
+}

@@ -1,0 +1,29 @@
+/* pg/init.c - _PG_init: declare and register, nothing else. */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "pg/guc.h"
+#include "pg/node/plan.h"
+#include "pg/shmem.h"
+#include "pg/supervisor.h"
+
+PG_MODULE_MAGIC;
+
+/* Declared by fmgr.h from 16 on. */
+PGDLLEXPORT void _PG_init(void);
+
+void
+_PG_init(void)
+{
+	/* pg_upgrade restores catalogs; no engine is wanted then. */
+	if (IsBinaryUpgrade)
+		return;
+	llm_guc_init();
+	if (llm_guc_preloaded())
+	{
+		llm_shmem_init();
+		llm_supervisor_init();
+	}
+	llm_node_init();
+}

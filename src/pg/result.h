@@ -1,0 +1,16 @@
+/* pg/result.h - answers of the engine as Datums in CurrentMemoryContext. */
+#ifndef LLM_PG_RESULT_H
+#define LLM_PG_RESULT_H
+
+#include "postgres.h"
+
+#include "pg/client.h"
+
+/* The text, in the database's encoding. */
+extern Datum llm_result_text(const LlmClientAnswer *answer);
+
+/* A row of llm.result; answer NULL and error set for a failed call, model may be NULL. */
+extern Datum llm_result_composite(const LlmClientAnswer *answer, const char *model,
+								  const char *error);
+
+#endif

@@ -1,0 +1,267 @@
+/* pg/stats.c - the functions behind llm.stat_engine, llm.models and llm.stat_activity. */
+#include "postgres.h"
+
+#include "catalog/pg_authid.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/execnodes.h"
+#include "pg/catalog.h"
+#include "pg/client.h"
+#include "pg/compat.h"
+#include "pg/encoding.h"
+#include "pg/shmem.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/tuplestore.h"
+
+/* A view must not hang on an engine that does. */
+#define STATS_MS 1000
+
+#define COLUMNS_MAX 24
+
+PG_FUNCTION_INFO_V1(llm_stat_engine);
+PG_FUNCTION_INFO_V1(llm_stat_models);
+PG_FUNCTION_INFO_V1(llm_stat_activity);
+
+/* A row that is being filled column by column; starts as all NULL. */
+typedef struct Row
+{
+	ReturnSetInfo *rsinfo;
+	Datum values[COLUMNS_MAX];
+	bool nulls[COLUMNS_MAX];
+	int n;
+} Row;
+
+static void
+row_begin(Row *row, FunctionCallInfo fcinfo)
+{
+	row->rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	row->n = 0;
+	memset(row->nulls, true, sizeof(row->nulls));
+	memset(row->values, 0, sizeof(row->values));
+}
+
+/* Set the next column, or leave it NULL. */
+static void
+row_add(Row *row, bool known, Datum value)
+{
+	if (row->n >= row->rsinfo->setDesc->natts)
+		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+						errmsg("the view is of another version of llm_infer"),
+						errhint("Use ALTER EXTENSION llm_infer UPDATE.")));
+	row->values[row->n] = value;
+	row->nulls[row->n++] = !known;
+}
+
+static void
+row_add_text(Row *row, const char *utf8)
+{
+	row_add(row, utf8 && *utf8,
+			utf8 && *utf8 ? CStringGetTextDatum(llm_encoding_from_utf8(utf8, strlen(utf8), NULL))
+						  : (Datum) 0);
+}
+
+static void
+row_end(Row *row)
+{
+	tuplestore_putvalues(row->rsinfo->setResult, row->rsinfo->setDesc, row->values, row->nulls);
+}
+
+/* What the engine says about itself; NULL when it is not up or does not say it in time. */
+static const Llm__StatsReply *
+ask_engine(void)
+{
+	LlmEngineStatus status;
+	LlmClientRequest *req;
+
+	if (!llm_shmem_attached())
+		return NULL;
+	llm_shmem_status(&status);
+	if (status.state != LLM_ENGINE_READY)
+		return NULL;
+	req = palloc0(sizeof(*req));
+	req->cxt = CurrentMemoryContext;
+	req->kind = LLM_CLIENT_STATS;
+	llm_client_begin_owned(req);
+	if (!llm_client_wait_at_most(req, STATS_MS))
+		llm_client_end(req);
+	return req->stats;
+}
+
+static const char *
+state_name(LlmEngineState state)
+{
+	switch (state)
+	{
+		case LLM_ENGINE_DOWN:
+			return "down";
+		case LLM_ENGINE_STARTING:
+			return "starting";
+		case LLM_ENGINE_READY:
+			return "ready";
+		default:
+			return "off";
+	}
+}
+
+/* llm.stat_get_engine(): one row. Counters tell about other roles' prompts, and are for monitors. */
+Datum
+llm_stat_engine(PG_FUNCTION_ARGS)
+{
+	LlmEngineStatus status;
+	const Llm__StatsReply *s;
+	Row row;
+	bool up;
+	bool all;
+
+	InitMaterializedSRF(fcinfo, 0);
+	memset(&status, 0, sizeof(status));
+	if (llm_shmem_attached())
+		llm_shmem_status(&status);
+	s = ask_engine();
+	up = s != NULL;
+	all = up && has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+	row_begin(&row, fcinfo);
+	row_add_text(&row, state_name(status.state));
+	row_add(&row, status.generation > 0, Int32GetDatum((int32) status.generation));
+	row_add(&row, status.pid != 0, Int32GetDatum(status.pid));
+	row_add(&row, status.started != 0, TimestampTzGetDatum(status.started));
+	row_add(&row, true, Int32GetDatum((int32) status.restarts));
+	row_add_text(&row, status.message);
+	row_add_text(&row, up ? s->device : NULL);
+	row_add_text(&row, up ? s->isa : NULL);
+	row_add(&row, up && s->has_threads, Int32GetDatum(up ? s->threads : 0));
+	row_add(&row, all && s->has_kv_pages_total, Int64GetDatum(all ? s->kv_pages_total : 0));
+	row_add(&row, all && s->has_kv_pages_free, Int64GetDatum(all ? s->kv_pages_free : 0));
+	row_add(&row, all && s->has_kv_pages_cached, Int64GetDatum(all ? s->kv_pages_cached : 0));
+	row_add(&row, all && s->has_running, Int32GetDatum(all ? s->running : 0));
+	row_add(&row, all && s->has_waiting, Int32GetDatum(all ? s->waiting : 0));
+	row_add(&row, all && s->has_steps, Int64GetDatum(all ? s->steps : 0));
+	row_add(&row, all && s->has_prompt_tokens, Int64GetDatum(all ? s->prompt_tokens : 0));
+	row_add(&row, all && s->has_cached_tokens, Int64GetDatum(all ? s->cached_tokens : 0));
+	row_add(&row, all && s->has_generated_tokens, Int64GetDatum(all ? s->generated_tokens : 0));
+	row_add(&row, all && s->has_preemptions, Int64GetDatum(all ? s->preemptions : 0));
+	row_add(&row, all && s->has_requests, Int64GetDatum(all ? s->requests : 0));
+	row_add(&row, all && s->has_errors, Int64GetDatum(all ? s->errors : 0));
+	/* The engine counts from its own start. */
+	row_add(&row, all && status.started != 0, TimestampTzGetDatum(status.started));
+	row_end(&row);
+	return (Datum) 0;
+}
+
+static bool
+same_text(const char *a, const char *b)
+{
+	return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+static bool
+same_spec(const Llm__ModelSpec *a, const Llm__ModelSpec *b)
+{
+	return same_text(a->path, b->path) && same_text(a->chat_template, b->chat_template) &&
+		   same_text(a->kv_type, b->kv_type) &&
+		   (a->has_context_length ? a->context_length : 0) ==
+			   (b->has_context_length ? b->context_length : 0);
+}
+
+static const Llm__ModelInfo *
+find_info(const Llm__StatsReply *s, const Llm__ModelSpec *spec)
+{
+	for (size_t i = 0; s && i < s->n_models; i++)
+		if (same_spec(s->models[i]->spec, spec))
+			return s->models[i];
+	return NULL;
+}
+
+/* llm.stat_get_models(): what the engine knows of the registered models */
+Datum
+llm_stat_models(PG_FUNCTION_ARGS)
+{
+	const Llm__StatsReply *s;
+	List *models;
+	ListCell *lc;
+
+	InitMaterializedSRF(fcinfo, 0);
+	models = llm_catalog_list_models();
+	s = models == NIL ? NULL : ask_engine();
+	foreach (lc, models)
+	{
+		LlmModel *model = lfirst(lc);
+		const Llm__ModelInfo *info = find_info(s, &model->spec);
+		const char *state = info && info->state ? info->state : "unloaded";
+		Row row;
+
+		row_begin(&row, fcinfo);
+		row_add(&row, true, ObjectIdGetDatum(model->server));
+		row_add_text(&row, info ? info->arch : NULL);
+		row_add(&row, info && info->has_n_params, Int64GetDatum(info ? info->n_params : 0));
+		row_add_text(&row, info ? info->quantization : NULL);
+		row_add(&row, info && info->has_context_length,
+				Int32GetDatum(info ? info->context_length : 0));
+		row_add(&row, info && info->has_nbytes, Int64GetDatum(info ? info->nbytes : 0));
+		row_add(&row, info && info->has_kv_nbytes_per_token,
+				Int32GetDatum(info ? info->kv_nbytes_per_token : 0));
+		row_add_text(&row, s ? state : NULL);
+		row_end(&row);
+	}
+	return (Datum) 0;
+}
+
+static const char *
+activity_name(LlmActivityState state)
+{
+	switch (state)
+	{
+		case LLM_ACTIVITY_CONNECTING:
+			return "connecting";
+		case LLM_ACTIVITY_QUEUED:
+			return "queued";
+		case LLM_ACTIVITY_ACTIVE:
+			return "active";
+		default:
+			return "idle";
+	}
+}
+
+static bool
+may_see(Oid role)
+{
+	return has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) ||
+		   has_privs_of_role(GetUserId(), role);
+}
+
+/* llm.stat_get_activity(): the caller's own backends; all for pg_read_all_stats */
+Datum
+llm_stat_activity(PG_FUNCTION_ARGS)
+{
+	int n_slots = 0;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (!llm_shmem_attached())
+		return (Datum) 0;
+	for (int i = 0; i == 0 || i < n_slots; i++)
+	{
+		LlmActivity a;
+		Row row;
+
+		if (!llm_shmem_activity_read(i, &a, &n_slots) || !may_see(a.role))
+			continue;
+		row_begin(&row, fcinfo);
+		row_add(&row, true, ObjectIdGetDatum(a.database));
+		row_add(&row, true, Int32GetDatum(a.pid));
+		row_add(&row, true, ObjectIdGetDatum(a.role));
+		/* A name of another database's encoding: convertible or not, it must be valid here. */
+		row_add_text(&row, a.model);
+		row_add_text(&row, activity_name(a.state));
+		row_add(&row, true, Int64GetDatum(a.prompt_tokens));
+		row_add(&row, true, Int64GetDatum(a.cached_tokens));
+		row_add(&row, true, Int64GetDatum(a.generated_tokens));
+		row_add(&row, a.query_start != 0, TimestampTzGetDatum(a.query_start));
+		row_add(&row, a.state_change != 0, TimestampTzGetDatum(a.state_change));
+		row_end(&row);
+	}
+	return (Datum) 0;
+}
