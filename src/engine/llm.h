@@ -99,10 +99,11 @@ typedef struct LlmResult
 	int32_t prompt_tokens;
 	int32_t cached_tokens; /* of prompt_tokens, read from the prefix cache */
 	int32_t completion_tokens;
-	double queue_ms;       /* submit to first step */
-	double first_token_ms; /* submit to first token, 0 = none */
-	double total_ms;       /* submit to done */
-	uint64_t numerics_key; /* build, device kind, ISA, model file, KV type (rule R1) */
+	const int32_t *generated; /* [completion_tokens] ids picked, the end token included */
+	double queue_ms;          /* submit to first step */
+	double first_token_ms;    /* submit to first token, 0 = none */
+	double total_ms;          /* submit to done */
+	uint64_t numerics_key;    /* build, device kind, ISA, model file, KV type (rule R1) */
 } LlmResult;
 
 typedef struct LlmEngineEvents

@@ -57,6 +57,7 @@ llm_engine_end(LlmEngine *e, LlmReq *r, LlmFinish finish, const LlmError *error)
 	if (error == NULL)
 	{
 		llm_detok_end(&r->detok);
+		result.generated = r->seq.tokens.ids + r->seq.n_prompt;
 		result.text = (LlmStr){r->text.data, r->text.len};
 		if (r->stream && r->text.len > r->n_shown && e->events.text != NULL)
 			e->events.text(e->events.arg, r->key,
