@@ -57,12 +57,11 @@ $(BUILD)/engine/$(1).a: $(call engine_objs,$(1))
 	$(AR) rcs $$@ $$^
 endef
 $(foreach d,$(ENGINE_DIRS),$(eval $(call ARCHIVE,$(d))))
-$(BUILD)/engine/wire.a: $(BUILD)/engine/gen/llm.pb-c.o
 $(call engine_objs,server) $(call engine_objs,wire): | $(GEN)/llm.pb-c.h
 
-$(BUILD)/llm_infer_engine: $(ENGINE_ARCHIVES)
+$(BUILD)/llm_infer_engine: $(ENGINE_ARCHIVES) $(BUILD)/engine/gen/llm.pb-c.o
 	$(ENGINE_CC) $(ENGINE_OPT) $(SANITIZE) -pthread -o $@ -Wl,--start-group \
-		$(ENGINE_ARCHIVES) -Wl,--end-group $(ENGINE_LIBS)
+		$(ENGINE_ARCHIVES) $(BUILD)/engine/gen/llm.pb-c.o -Wl,--end-group $(ENGINE_LIBS)
 
 # ---- the extension ----
 
