@@ -16,6 +16,7 @@ import sys
 from operator import mul
 
 N_GREEDY = 32
+INT8_MAX = 17  # longest prompt that is also computed from inputs rounded to int8
 SCALARS = {0: 'B', 1: 'b', 2: 'H', 3: 'h', 4: 'I', 5: 'i', 6: 'f', 7: '?', 10: 'Q', 11: 'q', 12: 'd'}
 
 
@@ -40,6 +41,7 @@ class Gguf:
             infos.append((name, dims, self.take('I'), self.take('Q')))
         align = self.kv.get('general.alignment', 32)
         base = -(-self.at // align) * align
+        self.quantised = any(kind > 1 for _, _, kind, _ in infos)
         self.tensors = {name: self.rows(dims, kind, base + offset) for name, dims, kind, offset in infos}
 
     def take(self, fmt):
@@ -99,16 +101,26 @@ def product(w, x):
     return [sum(map(mul, row, x)) for row in w]
 
 
+def int8(x):
+    """Every 32 values as int8 times a scale, nearest even: what an engine of int8 products makes of its inputs."""
+    out = []
+    for i in range(0, len(x), 32):
+        block = x[i:i + 32]
+        d = max(map(abs, block)) / 127.0
+        out += [round(v / d) * d if d else 0.0 for v in block]
+    return out
+
+
 def norm(x, w, eps):
     r = 1.0 / math.sqrt(sum(map(mul, x, x)) / len(x) + eps)
     return [a * r * b for a, b in zip(x, w)]
 
 
 class Llama:
-    """One sequence: step(token) gives the logits after it."""
+    """One sequence: step(token) gives the logits after it. inputs is applied to the input of every product."""
 
-    def __init__(self, g):
-        self.t, k = g.tensors, g.kv
+    def __init__(self, g, inputs=lambda x: x):
+        self.t, k, self.inputs = g.tensors, g.kv, inputs
         self.n_layers = k['llama.block_count']
         self.n_heads = k['llama.attention.head_count']
         self.n_kv = k['llama.attention.head_count_kv']
@@ -148,19 +160,19 @@ class Llama:
         x = t['token_embd.weight'][token]
         for i in range(self.n_layers):
             w = lambda name: t['blk.%d.%s.weight' % (i, name)]
-            h = norm(x, w('attn_norm')[0], self.eps)
+            h = self.inputs(norm(x, w('attn_norm')[0], self.eps))
             for kv, key in enumerate(self.heads(product(w('attn_k'), h), True)):
                 self.keys[i][kv].append(key)
             for kv, value in enumerate(self.heads(product(w('attn_v'), h), False)):
                 self.values[i][kv].append(value)
             a = self.attention(i, self.heads(product(w('attn_q'), h), True))
-            x = [p + q for p, q in zip(x, product(w('attn_output'), a))]
-            h = norm(x, w('ffn_norm')[0], self.eps)
+            x = [p + q for p, q in zip(x, product(w('attn_output'), self.inputs(a)))]
+            h = self.inputs(norm(x, w('ffn_norm')[0], self.eps))
             f = [g / (1.0 + math.exp(-g)) * u for g, u in zip(product(w('ffn_gate'), h), product(w('ffn_up'), h))]
-            x = [p + q for p, q in zip(x, product(w('ffn_down'), f))]
+            x = [p + q for p, q in zip(x, product(w('ffn_down'), self.inputs(f)))]
         self.pos += 1
         head = t.get('output.weight', t['token_embd.weight'])
-        return product(head, norm(x, t['output_norm.weight'][0], self.eps))
+        return product(head, self.inputs(norm(x, t['output_norm.weight'][0], self.eps)))
 
 
 def golden(model, ids):
@@ -177,21 +189,29 @@ def golden(model, ids):
     return logits, greedy, margins
 
 
+def write(path, logits):
+    flat = array.array('f', [x for row in logits for x in row])
+    if sys.byteorder != 'little':
+        flat.byteswap()
+    with open(path, 'wb') as f:
+        flat.tofile(f)
+
+
 def main(folder):
     path = os.path.join(folder, 'golden.json')
     with open(path) as f:
         prompts = [p['ids'] for p in json.load(f)['prompts']]
-    model = Llama(Gguf(os.path.join(folder, 'model.gguf')))
-    out = []
+    gguf = Gguf(os.path.join(folder, 'model.gguf'))
+    model, rounded, out = Llama(gguf), Llama(gguf, int8), []
     for ids in prompts:
         logits, greedy, margins = golden(model, ids)
         name = 'p%d.logits' % len(ids)
-        flat = array.array('f', [x for row in logits for x in row])
-        if sys.byteorder != 'little':
-            flat.byteswap()
-        with open(os.path.join(folder, name), 'wb') as f:
-            flat.tofile(f)
+        write(os.path.join(folder, name), logits)
         out.append({'ids': ids, 'logits': name, 'greedy': greedy, 'margins': margins})
+        if gguf.quantised and len(ids) <= INT8_MAX:
+            out[-1]['int8'] = 'p%d.int8.logits' % len(ids)
+            rounded.reset()
+            write(os.path.join(folder, out[-1]['int8']), [rounded.step(i) for i in ids])
     with open(path, 'w') as f:
         f.write('{"prompts": [\n' + ',\n'.join(json.dumps(p) for p in out) + '\n]}\n')
 
