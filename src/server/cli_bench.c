@@ -1,0 +1,507 @@
+/*
+ * server/cli_bench.c - tokens per second of prefill and decode, with the work of each op.
+ *
+ * Prefill is one prompt of random ids, timed to its first token. Decode is a batch of prompts of
+ * DECODE_PROMPT ids, timed from the step after which all of them generate until the last has ended.
+ * Each is run --reps times, the median counts. Bandwidth and peaks of the machine are measured
+ * before and after, on the same threads, and the larger value is what fractions refer to: a fraction
+ * of bandwidth says how near decode is to its bound, a fraction of peak how near prefill is.
+ */
+#include "server/cli_bench.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/rng.h"
+#include "engine/llm.h"
+#include "server/cli_args.h"
+
+#define DECODE_PROMPT 8 /* ids before the generated ones */
+#define BATCHES_MAX 16
+#define REPS_MAX 100
+#define OPS_MAX 32
+#define MEASURE_SECONDS 0.5
+
+/* One line of the report: a phase at a batch size. */
+typedef struct Phase
+{
+	char name[8];             /* "prefill" or "decode" */
+	int32_t batch;            /* requests */
+	int64_t tokens;           /* per repetition */
+	double seconds[REPS_MAX]; /* [reps], sorted at the end */
+	LlmEngineOpStat ops[OPS_MAX];
+	int n_ops;
+} Phase;
+
+typedef struct Bench
+{
+	LlmEngineOptions engine_options;
+	LlmModelSpec spec;
+	int64_t prompt_tokens, gen_tokens, reps;
+	LlmTokens batches;
+	bool json;
+	LlmEngine *engine;
+	LlmModelInfo info;
+	LlmMachineLimits limits;
+	bool failed;      /* one of them with an error */
+	LlmError error;   /* which is this */
+	uint64_t n_asked; /* requests so far: id, seed and salt of the next one */
+} Bench;
+
+static const char usage_text[] =
+	"usage: llm_infer_engine bench --model FILE [OPTIONS]\n"
+	"\n"
+	"Measures prefill and decode of a GGUF model, and the machine in the same run.\n"
+	"\n"
+	"  --model FILE        model file\n"
+	"  --threads N         compute threads (default: physical cores)\n"
+	"  --isa NAME          generic, avx2, ... (default: the best there is)\n"
+	"  --kv-type TYPE      f16 (default) or f32\n"
+	"  --prompt-tokens N   of the prefill (default 512)\n"
+	"  --gen-tokens N      of the decode, per request (default 128)\n"
+	"  --batch LIST        requests that decode together (default 1,8)\n"
+	"  --reps N            repetitions; the median counts (default 3)\n"
+	"  --json              one JSON object instead of text\n"
+	"  --help              print this\n";
+
+enum
+{
+	OPT_MODEL = 1,
+	OPT_THREADS,
+	OPT_ISA,
+	OPT_KV_TYPE,
+	OPT_PROMPT_TOKENS,
+	OPT_GEN_TOKENS,
+	OPT_BATCH,
+	OPT_REPS,
+	OPT_JSON,
+	OPT_HELP
+};
+
+static const struct option long_options[] = {
+	{"model", required_argument, NULL, OPT_MODEL},
+	{"threads", required_argument, NULL, OPT_THREADS},
+	{"isa", required_argument, NULL, OPT_ISA},
+	{"kv-type", required_argument, NULL, OPT_KV_TYPE},
+	{"prompt-tokens", required_argument, NULL, OPT_PROMPT_TOKENS},
+	{"gen-tokens", required_argument, NULL, OPT_GEN_TOKENS},
+	{"batch", required_argument, NULL, OPT_BATCH},
+	{"reps", required_argument, NULL, OPT_REPS},
+	{"json", no_argument, NULL, OPT_JSON},
+	{"help", no_argument, NULL, OPT_HELP},
+	{NULL, 0, NULL, 0},
+};
+
+static bool
+option_apply(Bench *b, int option, const char *name, const char *text)
+{
+	int64_t v = 0;
+	bool ok = true;
+
+	switch (option)
+	{
+		case OPT_MODEL:
+			b->spec.path = text;
+			break;
+		case OPT_ISA:
+			b->engine_options.isa = text;
+			break;
+		case OPT_KV_TYPE:
+			b->spec.kv_type = text;
+			break;
+		case OPT_JSON:
+			b->json = true;
+			break;
+		case OPT_THREADS:
+			ok = llm_cli_int(name, text, 1, 256, &v);
+			b->engine_options.threads = (int32_t) v;
+			break;
+		case OPT_PROMPT_TOKENS:
+			ok = llm_cli_int(name, text, 1, 1 << 20, &b->prompt_tokens);
+			break;
+		case OPT_GEN_TOKENS:
+			ok = llm_cli_int(name, text, 2, 1 << 20, &b->gen_tokens);
+			break;
+		case OPT_REPS:
+			ok = llm_cli_int(name, text, 1, REPS_MAX, &b->reps);
+			break;
+		case OPT_BATCH:
+			b->batches.len = 0;
+			ok = llm_cli_list(name, text, 1024, &b->batches);
+			break;
+	}
+	return ok;
+}
+
+/* -1 = go on; otherwise the exit status. */
+static int
+options_read(Bench *b, int argc, char **argv)
+{
+	int option;
+	int index = 0;
+
+	optind = 1;
+	while ((option = getopt_long(argc, argv, "", long_options, &index)) != -1)
+	{
+		char name[40];
+
+		if (option == OPT_HELP)
+		{
+			fputs(usage_text, stdout);
+			return 0;
+		}
+		if (option == '?')
+			return LLM_CLI_USAGE_STATUS;
+		snprintf(name, sizeof(name), "--%s", long_options[index].name);
+		if (!option_apply(b, option, name, optarg))
+			return LLM_CLI_USAGE_STATUS;
+	}
+	for (size_t i = 0; i < b->batches.len; i++)
+		if (b->batches.ids[i] == 0 || b->batches.len > BATCHES_MAX)
+		{
+			fprintf(stderr, "bench: --batch takes up to %d sizes of 1 and more\n", BATCHES_MAX);
+			return LLM_CLI_USAGE_STATUS;
+		}
+	if (optind < argc)
+		fprintf(stderr, "bench: \"%s\" is not an option\n", argv[optind]);
+	else if (b->spec.path == NULL)
+		fputs("bench: --model is missing\n", stderr);
+	else
+		return -1;
+	fputs("Try llm_infer_engine bench --help.\n", stderr);
+	return LLM_CLI_USAGE_STATUS;
+}
+
+static double
+seconds_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
+}
+
+static void
+on_done(void *arg, const LlmResult *res)
+{
+	Bench *b = arg;
+
+	if (res->status != LLM_OK)
+	{
+		b->failed = true;
+		b->error = *res->error;
+	}
+}
+
+/* Queue one request of n random ids; its own salt keeps cached prefixes out of the measurement. */
+static LlmStatus
+ask(Bench *b, int64_t n, int64_t max_tokens, LlmError *err)
+{
+	uint64_t id = ++b->n_asked;
+	LlmRequest req = {
+		.key = {1, id},
+		.kind = LLM_REQUEST_GENERATE,
+		.prompt = {"", 0},
+		.sample = {.top_p = 1.0f, .repetition_penalty = 1.0f},
+		.max_tokens = (int32_t) max_tokens,
+		.raw = true,
+		.ignore_eos = true,
+		.salt = id,
+	};
+	LlmTokens ids = {0};
+	LlmStatus status = LLM_OK;
+
+	for (int64_t i = 0; status == LLM_OK && i < n; i++)
+		if (!llm_tokens_push(&ids, (int32_t) (llm_rng_u32(id, (uint32_t) i, 0) %
+											  (uint32_t) b->info.vocab_size)))
+			status = llm_error_set(err, LLM_E_MEMORY, "out of memory");
+	if (status == LLM_OK)
+	{
+		llm_engine_force_prompt(b->engine, ids.ids, (int32_t) ids.len);
+		status = llm_engine_submit(b->engine, &req, err);
+	}
+	llm_tokens_fini(&ids);
+	return status;
+}
+
+/* Step until `generated` tokens have come since the engine's count was `base`, or all is idle. */
+static LlmStatus
+steps_run(Bench *b, int64_t base, int64_t generated, LlmError *err)
+{
+	bool idle = false;
+	LlmStatus status = LLM_OK;
+	LlmEngineStats stats = {0};
+
+	while (status == LLM_OK && !idle && stats.generated_tokens - base < generated)
+	{
+		status = llm_engine_step(b->engine, &idle, err);
+		llm_engine_stats(b->engine, &stats);
+		if (b->failed && err != NULL)
+		{
+			*err = b->error;
+			return b->error.code;
+		}
+	}
+	return status;
+}
+
+/* One repetition: p->batch requests of n_prompt ids and n_gen tokens. What is timed begins after
+ * the first `skip` tokens of all. */
+static LlmStatus
+repetition_run(Bench *b, Phase *p, int64_t n_prompt, int64_t n_gen, int64_t skip, double *seconds,
+			   LlmError *err)
+{
+	LlmEngineOpStat ignored[OPS_MAX];
+	LlmEngineOpStat ops[OPS_MAX];
+	LlmEngineStats stats;
+	LlmStatus status = LLM_OK;
+	int64_t base;
+	int n;
+
+	llm_engine_stats(b->engine, &stats);
+	base = stats.generated_tokens;
+	for (int32_t i = 0; status == LLM_OK && i < p->batch; i++)
+		status = ask(b, n_prompt, n_gen, err);
+	if (status == LLM_OK && skip > 0)
+		status = steps_run(b, base, skip, err);
+	if (status != LLM_OK)
+		return status;
+	llm_engine_stats(b->engine, &stats);
+	p->tokens = skip > 0 ? base + p->batch * n_gen - stats.generated_tokens : p->batch * n_prompt;
+	llm_engine_op_stats(b->engine, ignored, OPS_MAX, true);
+	*seconds = seconds_now();
+	status = steps_run(b, base, INT64_MAX, err);
+	*seconds = seconds_now() - *seconds;
+	n = llm_engine_op_stats(b->engine, ops, OPS_MAX, true);
+	for (int i = 0; i < n; i++)
+	{
+		LlmEngineOpStat *o = &p->ops[i];
+
+		if (i >= p->n_ops)
+			*o = ops[i];
+		else
+		{
+			o->calls += ops[i].calls;
+			o->seconds += ops[i].seconds;
+			o->nbytes += ops[i].nbytes;
+			o->ops += ops[i].ops;
+		}
+	}
+	p->n_ops = n;
+	return status;
+}
+
+static int
+double_cmp(const void *a, const void *b)
+{
+	double x = *(const double *) a, y = *(const double *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+static LlmStatus
+phase_run(Bench *b, Phase *p, LlmError *err)
+{
+	bool prefill = strcmp(p->name, "prefill") == 0;
+	LlmStatus status = LLM_OK;
+	Phase warm = *p;
+	double ignored;
+
+	if (prefill) /* touch every page of the weights once */
+		status = repetition_run(b, &warm, b->prompt_tokens, 1, 0, &ignored, err);
+	for (int64_t i = 0; status == LLM_OK && i < b->reps; i++)
+		status = prefill ? repetition_run(b, p, b->prompt_tokens, 1, 0, &p->seconds[i], err)
+						 : repetition_run(b, p, DECODE_PROMPT, b->gen_tokens, p->batch,
+										  &p->seconds[i], err);
+	qsort(p->seconds, (size_t) b->reps, sizeof(double), double_cmp);
+	return status;
+}
+
+/* ---- report ---- */
+
+static void
+limits_measure(Bench *b)
+{
+	LlmMachineLimits m = {0};
+
+	llm_engine_measure(b->engine, MEASURE_SECONDS, &m);
+	if (m.read_bandwidth > b->limits.read_bandwidth)
+		b->limits.read_bandwidth = m.read_bandwidth;
+	if (m.int8_ops > b->limits.int8_ops)
+		b->limits.int8_ops = m.int8_ops;
+	if (m.f32_ops > b->limits.f32_ops)
+		b->limits.f32_ops = m.f32_ops;
+}
+
+static double
+fraction(double amount, double seconds, double limit)
+{
+	return seconds > 0 && limit > 0 ? amount / seconds / limit : 0;
+}
+
+/* All ops of a phase in one, per repetition, with the wall time of the phase. */
+static LlmEngineOpStat
+phase_total(const Bench *b, const Phase *p)
+{
+	LlmEngineOpStat t = {.name = "all", .seconds = p->seconds[b->reps / 2]};
+
+	for (int i = 0; i < p->n_ops; i++)
+	{
+		t.calls += p->ops[i].calls;
+		t.nbytes += p->ops[i].nbytes / (double) b->reps;
+		t.ops += p->ops[i].ops / (double) b->reps;
+	}
+	return t;
+}
+
+static void
+phase_print(const Bench *b, const Phase *p)
+{
+	LlmEngineOpStat t = phase_total(b, p);
+
+	printf("\n%s, batch %d: %.1f tokens/s (%lld tokens in %.1f ms; best %.1f)\n", p->name, p->batch,
+		   (double) p->tokens / t.seconds, (long long) p->tokens, 1e3 * t.seconds,
+		   (double) p->tokens / p->seconds[0]);
+	printf("  %.1f%% of bandwidth, %.1f%% of the int8 peak\n",
+		   100 * fraction(t.nbytes, t.seconds, b->limits.read_bandwidth),
+		   100 * fraction(t.ops, t.seconds, b->limits.int8_ops));
+	if (p->n_ops > 0)
+		printf("  %-20s %9s %10s %7s %9s %7s %9s %7s\n", "op", "calls", "ms", "time", "GB/s", "bw",
+			   "Gop/s", "peak");
+	for (int i = 0; i < p->n_ops; i++)
+	{
+		const LlmEngineOpStat *o = &p->ops[i];
+		double s = o->seconds > 0 ? o->seconds : 1e-9;
+
+		printf("  %-20s %9lld %10.2f %6.1f%% %9.2f %6.1f%% %9.1f %6.1f%%\n", o->name,
+			   (long long) (o->calls / b->reps), 1e3 * o->seconds / (double) b->reps,
+			   100 * o->seconds / (double) b->reps / t.seconds, 1e-9 * o->nbytes / s,
+			   100 * fraction(o->nbytes, s, b->limits.read_bandwidth), 1e-9 * o->ops / s,
+			   100 * fraction(o->ops, s, b->limits.int8_ops));
+	}
+}
+
+static json_t *
+phase_json(const Bench *b, const Phase *p)
+{
+	LlmEngineOpStat t = phase_total(b, p);
+	json_t *ops = json_array();
+
+	for (int i = 0; i < p->n_ops; i++)
+	{
+		const LlmEngineOpStat *o = &p->ops[i];
+		double reps = (double) b->reps;
+
+		json_array_append_new(ops, json_pack("{s:s, s:I, s:f, s:f, s:f}", "name", o->name, "calls",
+											 (json_int_t) (o->calls / b->reps), "seconds",
+											 o->seconds / reps, "bytes", o->nbytes / reps, "ops",
+											 o->ops / reps));
+	}
+	return json_pack("{s:s, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "phase", p->name, "batch",
+					 p->batch, "tokens", (json_int_t) p->tokens, "seconds", t.seconds,
+					 "tokens_per_second", (double) p->tokens / t.seconds, "best_tokens_per_second",
+					 (double) p->tokens / p->seconds[0], "bandwidth_fraction",
+					 fraction(t.nbytes, t.seconds, b->limits.read_bandwidth), "int8_fraction",
+					 fraction(t.ops, t.seconds, b->limits.int8_ops), "ops", ops);
+}
+
+static void
+report_print(const Bench *b, const Phase *phases, size_t n)
+{
+	const LlmModelInfo *m = &b->info;
+	LlmEngineStats stats;
+	json_t *list, *all;
+
+	llm_engine_stats(b->engine, &stats);
+	if (!b->json)
+	{
+		printf("%s %s, %.1f million parameters, %.1f MB on %s %s, %d threads\n", m->arch,
+			   m->quantization, (double) m->n_params * 1e-6, (double) m->device_nbytes * 1e-6,
+			   m->device, m->isa, stats.threads);
+		printf("machine: %.1f GB/s read, %.2f int8 Top/s, %.3f f32 Top/s\n",
+			   1e-9 * b->limits.read_bandwidth, 1e-12 * b->limits.int8_ops,
+			   1e-12 * b->limits.f32_ops);
+		for (size_t i = 0; i < n; i++)
+			phase_print(b, &phases[i]);
+		return;
+	}
+	list = json_array();
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(list, phase_json(b, &phases[i]));
+	all = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:f, s:f, s:f, s:o}", "arch", m->arch,
+					"quantization", m->quantization, "parameters", (json_int_t) m->n_params,
+					"device_bytes", (json_int_t) m->device_nbytes, "device", m->device, "isa",
+					m->isa, "threads", stats.threads, "read_bandwidth", b->limits.read_bandwidth,
+					"int8_ops", b->limits.int8_ops, "f32_ops", b->limits.f32_ops, "phases", list);
+	json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+	putchar('\n');
+	json_decref(all);
+}
+
+static LlmStatus
+bench_run(Bench *b, LlmError *err)
+{
+	LlmEngineEvents events = {.arg = b, .done = on_done};
+	size_t n = 1 + b->batches.len;
+	Phase *phases = calloc(n, sizeof(*phases));
+	LlmStatus status;
+
+	if (phases == NULL)
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory");
+	strcpy(phases[0].name, "prefill");
+	phases[0].batch = 1;
+	for (size_t i = 1; i < n; i++)
+	{
+		strcpy(phases[i].name, "decode");
+		phases[i].batch = b->batches.ids[i - 1];
+		if (b->engine_options.max_running < phases[i].batch)
+			b->engine_options.max_running = phases[i].batch;
+	}
+	status = llm_engine_create(&b->engine_options, events, &b->engine, err);
+	if (status == LLM_OK)
+		status = llm_engine_load(b->engine, &b->spec, err);
+	if (status == LLM_OK)
+	{
+		llm_engine_model(b->engine, &b->info);
+		limits_measure(b);
+	}
+	for (size_t i = 0; status == LLM_OK && i < n; i++)
+		status = phase_run(b, &phases[i], err);
+	if (status == LLM_OK)
+	{
+		limits_measure(b);
+		report_print(b, phases, n);
+	}
+	llm_engine_free(b->engine);
+	free(phases);
+	return status;
+}
+
+int
+llm_cli_bench(int argc, char **argv)
+{
+	Bench b = {.engine_options = llm_engine_options_default(),
+			   .prompt_tokens = 512,
+			   .gen_tokens = 128,
+			   .reps = 3};
+	LlmError err;
+	int rc = options_read(&b, argc, argv);
+
+	if (rc < 0)
+	{
+		rc = 0;
+		b.engine_options.devices = "cpu,echo";
+		if ((b.batches.len == 0 && !llm_cli_list("--batch", "1,8", 1024, &b.batches)) ||
+			bench_run(&b, &err) != LLM_OK)
+		{
+			llm_cli_error_print("bench", &err);
+			rc = 1;
+		}
+	}
+	llm_tokens_fini(&b.batches);
+	return rc;
+}

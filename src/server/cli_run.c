@@ -1,0 +1,496 @@
+/*
+ * server/cli_run.c - one prompt to text, or many prompts as JSON lines to results as JSON lines.
+ *
+ * Also the hook of every test of equality: --dump-logits writes the logits of each step's output
+ * rows, vocab_size floats a row, in step order; --dump-all those of prompt rows as well.
+ */
+#include "server/cli_run.h"
+
+#include <errno.h>
+#include <float.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/llm.h"
+#include "server/cli_args.h"
+#include "server/cli_prompts.h"
+
+#define MAX_TOKENS_DEFAULT 256
+
+/* Outcome of one prompt, until it is printed. */
+typedef struct Outcome
+{
+	json_t *line; /* NULL = not there yet; owned */
+	bool failed;
+} Outcome;
+
+typedef struct Run
+{
+	LlmEngineOptions engine_options;
+	LlmModelSpec spec;
+	LlmCliPrompt base; /* defaults of every prompt */
+	const char *prompt, *system, *prompt_ids, *jsonl, *dump;
+	bool dump_all;
+	bool tokenize;
+	LlmCliPrompts prompts;
+	LlmEngine *engine;
+	FILE *dump_file;
+	bool dump_failed;
+	Outcome *outcomes; /* [prompts.n] */
+	size_t n_printed;  /* outcomes printed, in the order of the prompts */
+	bool failed;       /* any of them */
+} Run;
+
+static const char usage_text[] =
+	"usage: llm_infer_engine run --model FILE (--prompt TEXT | --prompt-ids LIST | --jsonl FILE)\n"
+	"\n"
+	"Generates text from a GGUF model (or \"echo:\") and prints it.\n"
+	"\n"
+	"  --model FILE         model file, or echo:\n"
+	"  --prompt TEXT        what to answer\n"
+	"  --system TEXT        system message\n"
+	"  --prompt-ids LIST    token ids of the whole prompt, such as 1,2,3\n"
+	"  --jsonl FILE         many prompts, one JSON object per line (- = standard input) with the\n"
+	"                       keys prompt, system, ids, max_tokens, seed, temperature, ignore_eos,\n"
+	"                       raw; the results come as JSON lines in the same order\n"
+	"  --tokenize           print the token ids of the prompt's text and stop\n"
+	"  --raw                no chat template: continue the text as it is\n"
+	"  --max-tokens N       tokens to generate at most (default 256)\n"
+	"  --temperature X      0 = always the likeliest token (default: the model's)\n"
+	"  --seed N             of the random numbers (default 0)\n"
+	"  --ignore-eos         go on until --max-tokens\n"
+	"  --threads N          compute threads (default: physical cores)\n"
+	"  --isa NAME           generic, avx2, ... (default: the best there is)\n"
+	"  --kv-type TYPE       f16 (default) or f32\n"
+	"  --kv-memory MB       memory of the KV cache (default: a quarter of what is free)\n"
+	"  --context N          context length (default: the model's)\n"
+	"  --batch-tokens N     tokens in a step (default 512)\n"
+	"  --running N          prompts in a step (default 64)\n"
+	"  --preempt-every N    for tests: preempt a random prompt every N steps\n"
+	"  --dump-logits FILE   write the logits of every step as raw 32-bit floats\n"
+	"  --dump-all           those of prompt tokens as well\n"
+	"  --help               print this\n";
+
+enum
+{
+	OPT_MODEL = 1,
+	OPT_PROMPT,
+	OPT_SYSTEM,
+	OPT_PROMPT_IDS,
+	OPT_JSONL,
+	OPT_TOKENIZE,
+	OPT_RAW,
+	OPT_MAX_TOKENS,
+	OPT_TEMPERATURE,
+	OPT_SEED,
+	OPT_IGNORE_EOS,
+	OPT_THREADS,
+	OPT_ISA,
+	OPT_KV_TYPE,
+	OPT_KV_MEMORY,
+	OPT_CONTEXT,
+	OPT_BATCH_TOKENS,
+	OPT_RUNNING,
+	OPT_PREEMPT_EVERY,
+	OPT_DUMP_LOGITS,
+	OPT_DUMP_ALL,
+	OPT_HELP
+};
+
+static const struct option long_options[] = {
+	{"model", required_argument, NULL, OPT_MODEL},
+	{"prompt", required_argument, NULL, OPT_PROMPT},
+	{"system", required_argument, NULL, OPT_SYSTEM},
+	{"prompt-ids", required_argument, NULL, OPT_PROMPT_IDS},
+	{"jsonl", required_argument, NULL, OPT_JSONL},
+	{"tokenize", no_argument, NULL, OPT_TOKENIZE},
+	{"raw", no_argument, NULL, OPT_RAW},
+	{"max-tokens", required_argument, NULL, OPT_MAX_TOKENS},
+	{"temperature", required_argument, NULL, OPT_TEMPERATURE},
+	{"seed", required_argument, NULL, OPT_SEED},
+	{"ignore-eos", no_argument, NULL, OPT_IGNORE_EOS},
+	{"threads", required_argument, NULL, OPT_THREADS},
+	{"isa", required_argument, NULL, OPT_ISA},
+	{"kv-type", required_argument, NULL, OPT_KV_TYPE},
+	{"kv-memory", required_argument, NULL, OPT_KV_MEMORY},
+	{"context", required_argument, NULL, OPT_CONTEXT},
+	{"batch-tokens", required_argument, NULL, OPT_BATCH_TOKENS},
+	{"running", required_argument, NULL, OPT_RUNNING},
+	{"preempt-every", required_argument, NULL, OPT_PREEMPT_EVERY},
+	{"dump-logits", required_argument, NULL, OPT_DUMP_LOGITS},
+	{"dump-all", no_argument, NULL, OPT_DUMP_ALL},
+	{"help", no_argument, NULL, OPT_HELP},
+	{NULL, 0, NULL, 0},
+};
+
+/* Options that hold a number; false after a line on stderr. */
+static bool
+number_option(Run *r, int option, const char *name, const char *text)
+{
+	LlmEngineOptions *o = &r->engine_options;
+	int64_t v = 0;
+	bool ok = true;
+
+	switch (option)
+	{
+		case OPT_MAX_TOKENS:
+			ok = llm_cli_int(name, text, 0, INT32_MAX, &v);
+			r->base.max_tokens = (int32_t) v;
+			break;
+		case OPT_TEMPERATURE:
+			ok = llm_cli_float(name, text, 0, FLT_MAX, &r->base.temperature);
+			break;
+		case OPT_SEED:
+			ok = llm_cli_u64(name, text, &r->base.seed);
+			break;
+		case OPT_THREADS:
+			ok = llm_cli_int(name, text, 1, 256, &v);
+			o->threads = (int32_t) v;
+			break;
+		case OPT_KV_MEMORY:
+			ok = llm_cli_int(name, text, 1, 1 << 24, &v);
+			o->kv_nbytes = v << 20;
+			break;
+		case OPT_CONTEXT:
+			ok = llm_cli_int(name, text, 1, INT32_MAX, &v);
+			r->spec.context_length = (int32_t) v;
+			break;
+		case OPT_BATCH_TOKENS:
+			ok = llm_cli_int(name, text, 1, 8192, &v);
+			o->max_batch_tokens = (int32_t) v;
+			break;
+		case OPT_RUNNING:
+			ok = llm_cli_int(name, text, 1, 1024, &v);
+			o->max_running = (int32_t) v;
+			break;
+		case OPT_PREEMPT_EVERY:
+			ok = llm_cli_int(name, text, 0, UINT32_MAX, &v);
+			o->preempt_every = (uint32_t) v;
+			break;
+	}
+	return ok;
+}
+
+static bool
+option_apply(Run *r, int option, const char *name, const char *text)
+{
+	switch (option)
+	{
+		case OPT_MODEL:
+			r->spec.path = text;
+			return true;
+		case OPT_PROMPT:
+			r->prompt = text;
+			return true;
+		case OPT_SYSTEM:
+			r->system = text;
+			return true;
+		case OPT_PROMPT_IDS:
+			r->prompt_ids = text;
+			return true;
+		case OPT_JSONL:
+			r->jsonl = text;
+			return true;
+		case OPT_ISA:
+			r->engine_options.isa = text;
+			return true;
+		case OPT_KV_TYPE:
+			r->spec.kv_type = text;
+			return true;
+		case OPT_DUMP_LOGITS:
+			r->dump = text;
+			return true;
+		case OPT_TOKENIZE:
+			r->tokenize = true;
+			return true;
+		case OPT_RAW:
+			r->base.raw = true;
+			return true;
+		case OPT_IGNORE_EOS:
+			r->base.ignore_eos = true;
+			return true;
+		case OPT_DUMP_ALL:
+			r->dump_all = true;
+			return true;
+		default:
+			return number_option(r, option, name, text);
+	}
+}
+
+/* -1 = go on; otherwise the exit status. */
+static int
+options_read(Run *r, int argc, char **argv)
+{
+	int option;
+	int index = 0;
+
+	optind = 1;
+	while ((option = getopt_long(argc, argv, "", long_options, &index)) != -1)
+	{
+		char name[40];
+
+		if (option == OPT_HELP)
+		{
+			fputs(usage_text, stdout);
+			return 0;
+		}
+		if (option == '?')
+			return LLM_CLI_USAGE_STATUS;
+		snprintf(name, sizeof(name), "--%s", long_options[index].name);
+		if (!option_apply(r, option, name, optarg))
+			return LLM_CLI_USAGE_STATUS;
+	}
+	if (optind < argc)
+		fprintf(stderr, "run: \"%s\" is not an option\n", argv[optind]);
+	else if (r->spec.path == NULL)
+		fputs("run: --model is missing\n", stderr);
+	else if ((r->prompt != NULL) + (r->prompt_ids != NULL) + (r->jsonl != NULL) != 1)
+		fputs("run: one of --prompt, --prompt-ids and --jsonl is needed\n", stderr);
+	else if (r->tokenize && r->prompt == NULL)
+		fputs("run: --tokenize needs --prompt\n", stderr);
+	else if (r->system != NULL && r->prompt == NULL)
+		fputs("run: --system needs --prompt\n", stderr);
+	else if (r->dump_all && r->dump == NULL)
+		fputs("run: --dump-all needs --dump-logits\n", stderr);
+	else
+		return -1;
+	fputs("Try llm_infer_engine run --help.\n", stderr);
+	return LLM_CLI_USAGE_STATUS;
+}
+
+static LlmStatus
+prompts_collect(Run *r, LlmError *err)
+{
+	LlmCliPrompt *q;
+
+	if (r->jsonl != NULL)
+		return llm_cli_prompts_read(&r->prompts, r->jsonl, &r->base, err);
+	q = llm_cli_prompts_add(&r->prompts, &r->base);
+	if (q == NULL || !llm_buf_append(&q->text, r->prompt, llm_str(r->prompt).len) ||
+		!llm_buf_append(&q->system, r->system, llm_str(r->system).len))
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory");
+	q->has_system = r->system != NULL;
+	if (r->prompt_ids != NULL && !llm_cli_list("--prompt-ids", r->prompt_ids, INT32_MAX, &q->ids))
+		return llm_error_set(err, LLM_E_INVALID, "the prompt cannot be read");
+	return LLM_OK;
+}
+
+/* ---- results ---- */
+
+/* Print what is ready, in the order of the prompts. */
+static void
+outcomes_print(Run *r)
+{
+	for (; r->n_printed < r->prompts.n && r->outcomes[r->n_printed].line != NULL; r->n_printed++)
+	{
+		json_t **line = &r->outcomes[r->n_printed].line;
+
+		json_dumpf(*line, stdout, JSON_COMPACT);
+		fputc('\n', stdout);
+		json_decref(*line);
+		*line = NULL;
+	}
+	fflush(stdout);
+}
+
+/* A prompt failed: a line of its own in a JSON run, text on stderr otherwise. */
+static void
+outcome_fail(Run *r, size_t i, const LlmError *err)
+{
+	r->failed = true;
+	if (r->jsonl == NULL)
+	{
+		llm_cli_error_print("run", err);
+		return;
+	}
+	r->outcomes[i].line = json_pack("{s:I, s:s, s:s}", "id", (json_int_t) i, "error", err->text,
+									"status", llm_status_name(err->code));
+	outcomes_print(r);
+}
+
+static const char *
+finish_name(LlmFinish finish)
+{
+	static const char *const names[] = {"stop", "length", "cancelled", "error"};
+
+	return names[finish];
+}
+
+static void
+on_text(void *arg, LlmRequestKey key, LlmStr piece)
+{
+	fwrite(piece.p, 1, piece.len, stdout);
+	fflush(stdout);
+}
+
+static void
+report_print(const LlmResult *res)
+{
+	double decode_ms = res->total_ms - res->first_token_ms;
+
+	fprintf(stderr, "%d prompt tokens (%d cached) in %.0f ms, %d tokens", res->prompt_tokens,
+			res->cached_tokens, res->first_token_ms, res->completion_tokens);
+	if (res->completion_tokens > 1 && decode_ms > 0)
+		fprintf(stderr, ", %.1f tokens/s", 1e3 * (res->completion_tokens - 1) / decode_ms);
+	fprintf(stderr, ", finish: %s\n", finish_name(res->finish));
+}
+
+static void
+on_done(void *arg, const LlmResult *res)
+{
+	Run *r = arg;
+	size_t i = (size_t) res->key.id;
+	json_t *tokens;
+
+	if (res->status != LLM_OK)
+	{
+		outcome_fail(r, i, res->error);
+		return;
+	}
+	if (r->tokenize)
+	{
+		for (int32_t k = 0; k < res->n_tokens; k++)
+			printf("%s%d", k == 0 ? "" : " ", res->tokens[k]);
+		putchar('\n');
+		return;
+	}
+	if (r->jsonl == NULL)
+	{
+		putchar('\n');
+		report_print(res);
+		return;
+	}
+	tokens = json_array();
+	for (int32_t k = 0; k < res->completion_tokens; k++)
+		json_array_append_new(tokens, json_integer(res->generated[k]));
+	r->outcomes[i].line =
+		json_pack("{s:I, s:s%, s:o, s:s, s:i, s:i}", "id", (json_int_t) i, "text",
+				  res->text.len > 0 ? res->text.p : "", res->text.len, "tokens", tokens, "finish",
+				  finish_name(res->finish), "prompt_tokens", res->prompt_tokens,
+				  "completion_tokens", res->completion_tokens);
+	outcomes_print(r);
+}
+
+static void
+on_logits(void *arg, LlmRequestKey key, int32_t position, const float *logits, int32_t vocab_size)
+{
+	Run *r = arg;
+	size_t n = (size_t) vocab_size;
+
+	if (fwrite(logits, sizeof(float), n, r->dump_file) != n)
+		r->dump_failed = true;
+}
+
+/* ---- the run ---- */
+
+static LlmStatus
+engine_open(Run *r, LlmError *err)
+{
+	LlmEngineEvents events = {.arg = r, .text = on_text, .done = on_done};
+	LlmModelInfo info;
+	LlmEngineStats stats;
+	LlmStatus status = llm_engine_create(&r->engine_options, events, &r->engine, err);
+
+	if (status == LLM_OK && r->dump != NULL)
+	{
+		r->dump_file = fopen(r->dump, "we");
+		if (r->dump_file == NULL)
+			return llm_error_set(err, LLM_E_IO, "could not open \"%s\": %s", r->dump,
+								 strerror(errno));
+		llm_engine_logits_hook(r->engine, on_logits, r, r->dump_all);
+	}
+	if (status == LLM_OK)
+		status = llm_engine_load(r->engine, &r->spec, err);
+	if (status != LLM_OK || !llm_engine_model(r->engine, &info))
+		return status;
+	llm_engine_stats(r->engine, &stats);
+	fprintf(
+		stderr,
+		"%s %s, %.1f million parameters, %s %s, %d threads, context %d, %.1f MB on the device\n",
+		info.arch, info.quantization, (double) info.n_params * 1e-6, info.device, info.isa,
+		stats.threads, info.context_length, (double) info.device_nbytes * 1e-6);
+	return LLM_OK;
+}
+
+static LlmStatus
+prompt_submit(Run *r, size_t i, LlmError *err)
+{
+	const LlmCliPrompt *q = &r->prompts.list[i];
+	LlmRequest req = {
+		.key = {1, i},
+		.kind = r->tokenize ? LLM_REQUEST_TOKENIZE : LLM_REQUEST_GENERATE,
+		.prompt = {q->text.data, q->text.len},
+		.system = {q->has_system ? q->system.data : NULL, q->system.len},
+		.sample = {.temperature = q->temperature,
+				   .top_p = 1.0f,
+				   .repetition_penalty = 1.0f,
+				   .seed = q->seed},
+		.max_tokens = q->max_tokens,
+		.raw = q->raw,
+		.ignore_eos = q->ignore_eos,
+		.stream = r->jsonl == NULL,
+	};
+
+	if (q->ids.len > 0)
+		llm_engine_force_prompt(r->engine, q->ids.ids, (int32_t) q->ids.len);
+	return llm_engine_submit(r->engine, &req, err);
+}
+
+static LlmStatus
+run_all(Run *r, LlmError *err)
+{
+	LlmStatus status = prompts_collect(r, err);
+	bool idle = false;
+
+	if (status != LLM_OK)
+		return status;
+	r->outcomes = calloc(r->prompts.n + 1, sizeof(*r->outcomes));
+	if (r->outcomes == NULL)
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory");
+	status = engine_open(r, err);
+	if (status != LLM_OK)
+		return status;
+	for (size_t i = 0; i < r->prompts.n; i++)
+		if (prompt_submit(r, i, err) != LLM_OK)
+			outcome_fail(r, i, err);
+	while (status == LLM_OK && !idle)
+		status = llm_engine_step(r->engine, &idle, err);
+	if (status == LLM_OK)
+		llm_engine_unload(r->engine);
+	return status;
+}
+
+int
+llm_cli_run(int argc, char **argv)
+{
+	Run r = {.engine_options = llm_engine_options_default(),
+			 .base = {.max_tokens = MAX_TOKENS_DEFAULT, .temperature = -1.0f}};
+	int rc = options_read(&r, argc, argv);
+	LlmError err;
+
+	if (rc >= 0)
+		return rc;
+	r.engine_options.devices = "cpu,echo";
+	rc = 0;
+	if (run_all(&r, &err) != LLM_OK)
+	{
+		llm_cli_error_print("run", &err);
+		rc = 1;
+	}
+	if (r.failed)
+		rc = 1;
+	if (r.dump_file != NULL && (fclose(r.dump_file) != 0 || r.dump_failed))
+	{
+		fprintf(stderr, "llm_infer_engine run: could not write \"%s\"\n", r.dump);
+		rc = 1;
+	}
+	llm_engine_free(r.engine);
+	for (size_t i = 0; r.outcomes != NULL && i < r.prompts.n; i++)
+		json_decref(r.outcomes[i].line);
+	free(r.outcomes);
+	llm_cli_prompts_fini(&r.prompts);
+	return rc;
+}
