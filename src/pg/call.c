@@ -197,8 +197,7 @@ create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 			return false;
 		/* Drawn here, so that a resubmission after a crash gives the same text. */
 		req->submit.has_seed = true;
-		req->submit.seed =
-			o.has_seed ? (uint64) o.seed : pg_prng_uint64(&pg_global_prng_state);
+		req->submit.seed = o.has_seed ? (uint64) o.seed : pg_prng_uint64(&pg_global_prng_state);
 	}
 	return true;
 }
@@ -232,8 +231,8 @@ create_tokens(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 	LlmModel *model;
 
 	call->on_error = LLM_ON_ERROR_ERROR;
-	model = llm_catalog_find_model(args[1].isnull ? NULL : TextDatumGetCString(args[1].value),
-								   true, f);
+	model =
+		llm_catalog_find_model(args[1].isnull ? NULL : TextDatumGetCString(args[1].value), true, f);
 	if (model == NULL)
 		return false;
 	submit.kind = detokenize ? LLM__KIND__DETOKENIZE : LLM__KIND__TOKENIZE;
@@ -387,8 +386,8 @@ tokens_result(const LlmClientAnswer *answer)
 
 	for (int i = 0; i < answer->n_tokens; i++)
 		ids[i] = Int32GetDatum(answer->tokens[i]);
-	return PointerGetDatum(construct_array(ids, answer->n_tokens, INT4OID, sizeof(int32), true,
-										   TYPALIGN_INT));
+	return PointerGetDatum(
+		construct_array(ids, answer->n_tokens, INT4OID, sizeof(int32), true, TYPALIGN_INT));
 }
 
 static Datum
@@ -473,11 +472,11 @@ llm_call_nbytes(const LlmCall *call)
 void
 llm_call_warn_failed(int64 n, const char *first_error)
 {
-	ereport(WARNING, (errmsg_plural(INT64_FORMAT " llm_infer call failed and gave NULL",
-									INT64_FORMAT " llm_infer calls failed and gave NULL",
-									(unsigned long) n, n),
-					  first_error && *first_error ? errdetail("First error: %s.", first_error)
-												  : 0));
+	ereport(WARNING,
+			(errmsg_plural(INT64_FORMAT " llm_infer call failed and gave NULL",
+						   INT64_FORMAT " llm_infer calls failed and gave NULL", (unsigned long) n,
+						   n),
+			 first_error && *first_error ? errdetail("First error: %s.", first_error) : 0));
 }
 
 const char *

@@ -27,8 +27,8 @@
 
 /* ---- options ---- */
 
-static void pg_attribute_noreturn()
-bad_option(const char *name, const char *value, const char *hint)
+static void
+pg_attribute_noreturn() bad_option(const char *name, const char *value, const char *hint)
 {
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					errmsg("invalid value for model option \"%s\": \"%s\"", name, value),
@@ -87,14 +87,10 @@ typedef struct ModelOption
 } ModelOption;
 
 static const ModelOption model_options[] = {
-	{"path", check_path},
-	{"context_length", check_context_length},
-	{"kv_type", check_kv_type},
-	{"chat_template", check_nothing},
-	{"draft_model", NULL},
-	{"adapters", NULL},
-	{"reasoning", NULL},
-	{"base_url", NULL},
+	{"path", check_path},       {"context_length", check_context_length},
+	{"kv_type", check_kv_type}, {"chat_template", check_nothing},
+	{"draft_model", NULL},      {"adapters", NULL},
+	{"reasoning", NULL},        {"base_url", NULL},
 	{"remote_model", NULL},
 };
 
@@ -111,12 +107,14 @@ llm_catalog_check_option(const char *name, const char *value)
 		model_options[i].check(name, value);
 		return;
 	}
-	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					errmsg("unknown model option \"%s\"", name),
-					errhint("Model options are path, context_length, kv_type and chat_template.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown model option \"%s\"", name),
+			 errhint("Model options are path, context_length, kv_type and chat_template.")));
 }
 
+LLM_EXPORTS_BEGIN
 PG_FUNCTION_INFO_V1(llm_infer_validator);
+LLM_EXPORTS_END
 
 /* llm_infer_validator(options text[], catalog oid) */
 Datum

@@ -392,8 +392,8 @@ check_deadlines(LlmClientRequest *req)
 
 		if (left <= 0)
 		{
-			bool credits = req->state == LLM_CLIENT_QUEUED &&
-						   llm_connection_state() == LLM_CONNECTION_READY;
+			bool credits =
+				req->state == LLM_CLIENT_QUEUED && llm_connection_state() == LLM_CONNECTION_READY;
 			char text[100];
 
 			snprintf(text, sizeof(text), "request was not %s within %d ms",
@@ -606,8 +606,8 @@ llm_client_begin(LlmClientRequest *req)
 		down_since = req->begun_us;
 	req->id = next_id++;
 	req->subid = GetCurrentSubTransactionId();
-	req->nbytes = req->submit.prompt.len + req->submit.system.len +
-				  req->submit.n_tokens * sizeof(int32);
+	req->nbytes =
+		req->submit.prompt.len + req->submit.system.len + req->submit.n_tokens * sizeof(int32);
 	req->n_sent = 0;
 	req->urgent = false;
 	req->state = LLM_CLIENT_QUEUED;
@@ -661,8 +661,7 @@ llm_client_wait(LlmClientRequest *req)
 bool
 llm_client_wait_at_most(LlmClientRequest *req, int timeout_ms)
 {
-	return wait_for(req, true,
-					TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms));
+	return wait_for(req, true, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms));
 }
 
 void

@@ -75,13 +75,13 @@ typedef struct LlmClientRequest
 	/* the client's own */
 	MemoryContextCallback callback; /* of begin_owned */
 	LlmClientState state;
-	dlist_node node;         /* in the queue or the sent list */
-	uint64 id;               /* new with every begin or revival, kept over a resubmission */
-	SubTransactionId subid;  /* that began it, or that took it over */
-	bool urgent;             /* somebody waits: goes first, may use the last credit */
-	int n_sent;              /* times it was sent */
-	int64 begun_us;          /* TimestampTz of begin */
-	Size nbytes;             /* of its frame, for flow control */
+	dlist_node node;        /* in the queue or the sent list */
+	uint64 id;              /* new with every begin or revival, kept over a resubmission */
+	SubTransactionId subid; /* that began it, or that took it over */
+	bool urgent;            /* somebody waits: goes first, may use the last credit */
+	int n_sent;             /* times it was sent */
+	int64 begun_us;         /* TimestampTz of begin */
+	Size nbytes;            /* of its frame, for flow control */
 } LlmClientRequest;
 
 /* Queue a request. It goes out with the next call below. */

@@ -20,10 +20,9 @@
 
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
-#define llm_compat_server_acl(oid, role, mode) \
+#define llm_compat_server_acl(oid, role, mode)                                                     \
 	object_aclcheck(ForeignServerRelationId, (oid), (role), (mode))
-#define llm_compat_server_owned(oid, role) \
-	object_ownercheck(ForeignServerRelationId, (oid), (role))
+#define llm_compat_server_owned(oid, role) object_ownercheck(ForeignServerRelationId, (oid), (role))
 #else
 #define llm_compat_server_acl(oid, role, mode) pg_foreign_server_aclcheck((oid), (role), (mode))
 #define llm_compat_server_owned(oid, role) pg_foreign_server_ownercheck((oid), (role))
@@ -48,10 +47,15 @@
 #include "storage/waiteventset.h"
 #endif
 
+/* The library is built with hidden visibility, and 15 marks no exports: what the server looks up by
+ * name is declared between these two. */
+#define LLM_EXPORTS_BEGIN _Pragma("GCC visibility push(default)")
+#define LLM_EXPORTS_END _Pragma("GCC visibility pop")
+
 /* Named on 17+, where an extension can have wait events; "Extension" before. */
 #if PG_VERSION_NUM >= 170000
 #include "utils/wait_event.h"
-#define llm_compat_wait_event(cache, name) \
+#define llm_compat_wait_event(cache, name)                                                         \
 	(*(cache) != 0 ? *(cache) : (*(cache) = WaitEventExtensionNew(name)))
 #else
 #include "utils/wait_event.h"

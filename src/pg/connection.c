@@ -91,8 +91,7 @@ llm_connection_open(void)
 	llm_shmem_status(&status);
 	if (status.cookie == 0)
 		return false;
-	if (connection_number == 0 &&
-		!pg_strong_random(&connection_number, sizeof(connection_number)))
+	if (connection_number == 0 && !pg_strong_random(&connection_number, sizeof(connection_number)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not draw random bytes")));
 	fd = connect_socket();
 	if (fd < 0)

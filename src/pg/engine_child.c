@@ -113,8 +113,8 @@ child_oom_score(void)
 	close(fd);
 }
 
-static void pg_attribute_noreturn()
-child_main(const char *path, const ChildFds *fds, pid_t parent)
+static void
+pg_attribute_noreturn() child_main(const char *path, const ChildFds *fds, pid_t parent)
 {
 	char *argv[] = {(char *) "llm_infer_engine", (char *) "serve", NULL};
 	char line[MAXPGPATH + 100];
@@ -130,8 +130,7 @@ child_main(const char *path, const ChildFds *fds, pid_t parent)
 	if (!child_descriptors(fds))
 		_exit(126);
 	execv(path, argv);
-	n = snprintf(line, sizeof(line), "ERROR could not execute \"%s\": %s\n", path,
-				 strerror(errno));
+	n = snprintf(line, sizeof(line), "ERROR could not execute \"%s\": %s\n", path, strerror(errno));
 	if (write(STDERR_FILENO, line, Min(n, (int) sizeof(line) - 1)) < 0)
 		_exit(126);
 	_exit(127);
@@ -169,8 +168,7 @@ llm_engine_child_start(LlmEngineChild *child, int listen_fd, int journal_fd, cha
 	llm_engine_child_path(path);
 	if (access(path, X_OK) != 0)
 	{
-		snprintf(why, n_why, "engine program \"%s\" cannot be executed: %s", path,
-				 strerror(errno));
+		snprintf(why, n_why, "engine program \"%s\" cannot be executed: %s", path, strerror(errno));
 		return false;
 	}
 	if (!make_channels(control, log))
@@ -219,8 +217,8 @@ llm_engine_child_reap(LlmEngineChild *child, char *how, Size n_how)
 	if (pid < 0)
 		snprintf(how, n_how, "engine process %d is gone", (int) child->pid);
 	else if (WIFSIGNALED(status))
-		snprintf(how, n_how, "engine process %d was terminated by signal %d: %s",
-				 (int) child->pid, WTERMSIG(status), pg_strsignal(WTERMSIG(status)));
+		snprintf(how, n_how, "engine process %d was terminated by signal %d: %s", (int) child->pid,
+				 WTERMSIG(status), pg_strsignal(WTERMSIG(status)));
 	else
 		snprintf(how, n_how, "engine process %d exited with code %d", (int) child->pid,
 				 WEXITSTATUS(status));

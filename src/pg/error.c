@@ -107,8 +107,7 @@ llm_failure_set_status(LlmFailure *f, LlmStatus status, const char *text, const 
 {
 	f->sqlstate = llm_error_sqlstate(status);
 	f->message = llm_encoding_from_utf8(text, strlen(text), NULL);
-	f->detail =
-		detail && *detail ? llm_encoding_from_utf8(detail, strlen(detail), NULL) : NULL;
+	f->detail = detail && *detail ? llm_encoding_from_utf8(detail, strlen(detail), NULL) : NULL;
 	f->hint = hint && *hint ? llm_encoding_from_utf8(hint, strlen(hint), NULL) : NULL;
 }
 
@@ -132,8 +131,8 @@ llm_failure_hideable(const LlmFailure *f)
 void
 llm_failure_raise(const LlmFailure *f)
 {
-	ereport(ERROR, (errcode(f->sqlstate), errmsg("%s", f->message),
-					f->detail ? errdetail("%s", f->detail) : 0,
-					f->hint ? errhint("%s", f->hint) : 0));
+	ereport(ERROR,
+			(errcode(f->sqlstate), errmsg("%s", f->message),
+			 f->detail ? errdetail("%s", f->detail) : 0, f->hint ? errhint("%s", f->hint) : 0));
 	pg_unreachable();
 }

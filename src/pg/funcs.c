@@ -4,6 +4,7 @@
 #include "access/xact.h"
 #include "fmgr.h"
 #include "pg/call.h"
+#include "pg/compat.h"
 #include "pg/func.h"
 #include "utils/memutils.h"
 
@@ -82,12 +83,14 @@ run(FunctionCallInfo fcinfo, LlmFuncKind kind)
 	return result;
 }
 
+LLM_EXPORTS_BEGIN
 PG_FUNCTION_INFO_V1(llm_generate_text);
 PG_FUNCTION_INFO_V1(llm_generate_array);
 PG_FUNCTION_INFO_V1(llm_generate_result);
 PG_FUNCTION_INFO_V1(llm_tokenize);
 PG_FUNCTION_INFO_V1(llm_detokenize);
 PG_FUNCTION_INFO_V1(llm_count_tokens);
+LLM_EXPORTS_END
 
 /* llm_generate(prompt text, ...) */
 Datum

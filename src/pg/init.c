@@ -3,15 +3,17 @@
 
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "pg/compat.h"
 #include "pg/guc.h"
 #include "pg/node/plan.h"
 #include "pg/shmem.h"
 #include "pg/supervisor.h"
 
+LLM_EXPORTS_BEGIN
 PG_MODULE_MAGIC;
-
 /* Declared by fmgr.h from 16 on. */
-PGDLLEXPORT void _PG_init(void);
+extern PGDLLEXPORT void _PG_init(void);
+LLM_EXPORTS_END
 
 void
 _PG_init(void)

@@ -107,8 +107,7 @@ llm_link_flush(LlmLink *link)
 
 	while (out->cursor < out->len)
 	{
-		ssize_t n =
-			send(link->fd, out->data + out->cursor, out->len - out->cursor, MSG_NOSIGNAL);
+		ssize_t n = send(link->fd, out->data + out->cursor, out->len - out->cursor, MSG_NOSIGNAL);
 
 		if (n > 0)
 			out->cursor += (int) n;

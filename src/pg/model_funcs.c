@@ -16,18 +16,20 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+LLM_EXPORTS_BEGIN
 PG_FUNCTION_INFO_V1(llm_model_register);
 PG_FUNCTION_INFO_V1(llm_model_drop);
 PG_FUNCTION_INFO_V1(llm_model_load);
 PG_FUNCTION_INFO_V1(llm_model_unload);
 PG_FUNCTION_INFO_V1(llm_engine_restart);
+LLM_EXPORTS_END
 
 static char *
 required_text(FunctionCallInfo fcinfo, int n, const char *what)
 {
 	if (PG_ARGISNULL(n))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-						errmsg("%s must not be null", what)));
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", what)));
 	return text_to_cstring(PG_GETARG_TEXT_PP(n));
 }
 
@@ -60,9 +62,9 @@ option_value(const char *name, const JsonbValue *v)
 		case jbvBool:
 			return pstrdup(v->val.boolean ? "true" : "false");
 		default:
-			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-							errmsg("model option \"%s\" must be a string, a number or a boolean",
-								   name)));
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("model option \"%s\" must be a string, a number or a boolean", name)));
 	}
 	pg_unreachable();
 }
@@ -146,8 +148,8 @@ static void
 control_model(FunctionCallInfo fcinfo, LlmClientKind kind)
 {
 	char *name = required_text(fcinfo, 0, "name of the model");
-	MemoryContext cxt = AllocSetContextCreate(CurrentMemoryContext, "llm_infer model",
-											  ALLOCSET_SMALL_SIZES);
+	MemoryContext cxt =
+		AllocSetContextCreate(CurrentMemoryContext, "llm_infer model", ALLOCSET_SMALL_SIZES);
 	LlmClientRequest *req;
 	LlmModel *model;
 
@@ -210,8 +212,7 @@ llm_engine_restart(PG_FUNCTION_ARGS)
 			ereport(ERROR, (errcode(ERRCODE_CONNECTION_FAILURE),
 							errmsg("the engine was not ready within %d ms", llm_guc_engine_timeout),
 							now.message[0] ? errdetail("%s", now.message) : 0));
-		llm_shmem_wait_change(&now, 100,
-							  llm_compat_wait_event(&wait_event, "LlmInferRestart"));
+		llm_shmem_wait_change(&now, 100, llm_compat_wait_event(&wait_event, "LlmInferRestart"));
 	}
 	PG_RETURN_VOID();
 }

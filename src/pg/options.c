@@ -334,15 +334,15 @@ read_logprobs(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f
 {
 	if (v->type == jbvBool && !v->val.boolean)
 		return true;
-	return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED,
-						   "option \"%s\" is not supported yet", key);
+	return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED, "option \"%s\" is not supported yet",
+						   key);
 }
 
 static bool
 read_unbuilt(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 {
-	return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED,
-						   "option \"%s\" is not supported yet", key);
+	return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED, "option \"%s\" is not supported yet",
+						   key);
 }
 
 typedef struct OptionKey
@@ -390,9 +390,11 @@ typedef struct RealKey
 	Size has_offset;   /* of its protobuf_c_boolean */
 } RealKey;
 
-#define REAL_KEY(field, low, high, above_low) \
-	{#field, low, high, above_low, offsetof(Llm__Submit, field), \
-	 offsetof(Llm__Submit, has_##field)}
+#define REAL_KEY(field, low, high, above_low)                                                      \
+	{                                                                                              \
+#field, low, high, above_low, offsetof(Llm__Submit, field),                                \
+			offsetof(Llm__Submit, has_##field)                                                     \
+	}
 
 static const RealKey real_keys[] = {
 	REAL_KEY(top_p, 0, 1, true),
@@ -510,8 +512,7 @@ fill_from_settings(LlmOptions *o)
 	if (!o->has_temperature && llm_guc_temperature >= 0)
 	{
 		o->has_temperature = true;
-		o->temperature =
-			llm_guc_temperature < TEMPERATURE_GREEDY ? 0 : (float) llm_guc_temperature;
+		o->temperature = llm_guc_temperature < TEMPERATURE_GREEDY ? 0 : (float) llm_guc_temperature;
 	}
 	if (!o->has_on_error)
 		o->on_error = llm_guc_on_error;

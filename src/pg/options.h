@@ -27,11 +27,11 @@ typedef struct LlmOptions
 	int32 max_tokens;
 	float temperature;
 	int64 seed;
-	int on_error;      /* LlmOnError */
-	int timeout_ms;    /* 0 = none */
-	char **stops;      /* [n_stops] database encoding */
-	int n_stops;       /* -1 = not given */
-	Llm__Submit rest;  /* what goes to the engine as it is: top_p, top_k, ... */
+	int on_error;     /* LlmOnError */
+	int timeout_ms;   /* 0 = none */
+	char **stops;     /* [n_stops] database encoding */
+	int n_stops;      /* -1 = not given */
+	Llm__Submit rest; /* what goes to the engine as it is: top_p, top_k, ... */
 } LlmOptions;
 
 /* Places of the common arguments behind the first one, in every generation function. */

@@ -69,9 +69,9 @@ result_tupdesc(void)
 	TupleDesc desc;
 
 	if (!OidIsValid(type))
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-						errmsg("type \"llm.result\" does not exist"),
-						errhint("Install the extension llm_infer again.")));
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("type \"llm.result\" does not exist"),
+				 errhint("Install the extension llm_infer again.")));
 	desc = lookup_rowtype_tupdesc(type, -1);
 	if (desc->natts != RESULT_COUNT)
 		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),

@@ -15,12 +15,12 @@
 
 typedef struct LlmControl
 {
-	LWLock *lock;                /* guards status, supervisor, restart_requested */
-	LlmEngineStatus status;      /* under lock */
-	int supervisor;              /* proc number, -1 = none; under lock */
-	bool restart_requested;      /* under lock */
-	ConditionVariable changed;   /* after a change of status */
-	int n_slots;                 /* constant after startup */
+	LWLock *lock;              /* guards status, supervisor, restart_requested */
+	LlmEngineStatus status;    /* under lock */
+	int supervisor;            /* proc number, -1 = none; under lock */
+	bool restart_requested;    /* under lock */
+	ConditionVariable changed; /* after a change of status */
+	int n_slots;               /* constant after startup */
 } LlmControl;
 
 typedef struct LlmSlot
@@ -46,8 +46,7 @@ request_shmem(void)
 {
 	if (prev_request)
 		prev_request();
-	RequestAddinShmemSpace(
-		add_size(MAXALIGN(sizeof(LlmControl)), MAXALIGN(slots_nbytes())));
+	RequestAddinShmemSpace(add_size(MAXALIGN(sizeof(LlmControl)), MAXALIGN(slots_nbytes())));
 	RequestNamedLWLockTranche("llm_infer", 1);
 }
 
@@ -149,9 +148,8 @@ publish_activity(void)
 void
 llm_shmem_activity_state(LlmActivityState state, const char *model)
 {
-	if (control == NULL ||
-		(mine.pid == MyProcPid && mine.state == state &&
-		 (model == NULL || strcmp(model, mine.model) == 0)))
+	if (control == NULL || (mine.pid == MyProcPid && mine.state == state &&
+							(model == NULL || strcmp(model, mine.model) == 0)))
 		return;
 	mine.pid = MyProcPid;
 	mine.database = MyDatabaseId;

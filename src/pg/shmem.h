@@ -72,8 +72,7 @@ extern bool llm_shmem_attached(void);
 /* Any process. */
 extern void llm_shmem_status(LlmEngineStatus *out);
 /* Sleep until the status changes or timeout_ms pass; interruptible. seen is the status last read. */
-extern void llm_shmem_wait_change(const LlmEngineStatus *seen, long timeout_ms,
-								  uint32 wait_event);
+extern void llm_shmem_wait_change(const LlmEngineStatus *seen, long timeout_ms, uint32 wait_event);
 /* Ask the supervisor for a new engine; false when there is no supervisor. */
 extern bool llm_shmem_request_restart(void);
 

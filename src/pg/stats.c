@@ -22,9 +22,11 @@
 
 #define COLUMNS_MAX 24
 
+LLM_EXPORTS_BEGIN
 PG_FUNCTION_INFO_V1(llm_stat_engine);
 PG_FUNCTION_INFO_V1(llm_stat_models);
 PG_FUNCTION_INFO_V1(llm_stat_activity);
+LLM_EXPORTS_END
 
 /* A row that is being filled column by column; starts as all NULL. */
 typedef struct Row

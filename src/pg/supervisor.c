@@ -39,7 +39,9 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-PGDLLEXPORT void llm_supervisor_main(Datum arg);
+LLM_EXPORTS_BEGIN
+extern PGDLLEXPORT void llm_supervisor_main(Datum arg);
+LLM_EXPORTS_END
 
 #define TURN_MS_MAX 2000.0      /* what one turn may count for the watchdog */
 #define BACKOFF_FIRST_MS 100.0  /* the first restart is immediate, the second waits this long */
@@ -58,17 +60,17 @@ typedef struct Supervisor
 	LlmEngineStatus status;
 	char last_logged[LLM_MESSAGE_NBYTES]; /* a failure that repeats is logged once */
 	instr_time turn_began;
-	double ping_ms;     /* since the last PING */
-	double silent_ms;   /* since the last STATE */
-	double stalled_ms;  /* busy without progress */
-	double ready_ms;    /* this engine has been ready for */
-	double restart_ms;  /* until the next start, when there is no child */
-	int n_failures;     /* in a row */
-	uint64 ping_seq;    /* of the last PING */
-	uint64 progress;    /* of the last STATE */
-	bool settings_due;  /* SETTINGS must be sent */
-	bool killed;        /* SIGKILL is on its way */
-	bool kill_asked;    /* ... because a user wanted a new engine: no failure */
+	double ping_ms;       /* since the last PING */
+	double silent_ms;     /* since the last STATE */
+	double stalled_ms;    /* busy without progress */
+	double ready_ms;      /* this engine has been ready for */
+	double restart_ms;    /* until the next start, when there is no child */
+	int n_failures;       /* in a row */
+	uint64 ping_seq;      /* of the last PING */
+	uint64 progress;      /* of the last STATE */
+	bool settings_due;    /* SETTINGS must be sent */
+	bool killed;          /* SIGKILL is on its way */
+	bool kill_asked;      /* ... because a user wanted a new engine: no failure */
 	const char *kill_why; /* constant text, after "it" */
 } Supervisor;
 
@@ -122,16 +124,16 @@ note_failure(const char *why)
 {
 	if (sv.ready_ms >= HEALTHY_MS)
 		sv.n_failures = 0;
-	sv.restart_ms = sv.n_failures == 0
-						? 0
-						: Min(BACKOFF_FIRST_MS * (double) (1 << Min(sv.n_failures - 1, 10)),
-							  BACKOFF_LAST_MS);
+	sv.restart_ms =
+		sv.n_failures == 0
+			? 0
+			: Min(BACKOFF_FIRST_MS * (double) (1 << Min(sv.n_failures - 1, 10)), BACKOFF_LAST_MS);
 	sv.n_failures++;
 	ereport(strcmp(sv.last_logged, why) == 0 ? DEBUG1 : WARNING,
 			(errmsg("llm_infer: %s", why),
-			 sv.restart_ms > 0 ? errdetail("It will be started again in %d ms.",
-										   (int) sv.restart_ms)
-							   : 0));
+			 sv.restart_ms > 0
+				 ? errdetail("It will be started again in %d ms.", (int) sv.restart_ms)
+				 : 0));
 	strlcpy(sv.last_logged, why, sizeof(sv.last_logged));
 	sv.status.pid = 0;
 	publish(LLM_ENGINE_DOWN, why);
