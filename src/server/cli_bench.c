@@ -4,13 +4,13 @@
  * Prefill is one prompt of random ids, timed to its first token. Decode is a batch of prompts of
  * DECODE_PROMPT ids, timed from the step after which all of them generate until the last has ended.
  * Each is run --reps times, the median counts. Bandwidth and peaks of the machine are measured
- * before and after, on the same threads, and the larger value is what fractions refer to: a fraction
- * of bandwidth says how near decode is to its bound, a fraction of peak how near prefill is.
+ * before, between and after, on the same threads, and the largest value is what fractions refer to:
+ * a fraction of bandwidth says how near decode is to its bound, a fraction of peak how near prefill
+ * is.
  */
 #include "server/cli_bench.h"
 
 #include <getopt.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,23 +19,11 @@
 #include "core/rng.h"
 #include "engine/llm.h"
 #include "server/cli_args.h"
+#include "server/cli_bench_report.h"
 
 #define DECODE_PROMPT 8 /* ids before the generated ones */
 #define BATCHES_MAX 16
-#define REPS_MAX 100
-#define OPS_MAX 32
-#define MEASURE_SECONDS 0.5
-
-/* One line of the report: a phase at a batch size. */
-typedef struct Phase
-{
-	char name[8];             /* "prefill" or "decode" */
-	int32_t batch;            /* requests */
-	int64_t tokens;           /* per repetition */
-	double seconds[REPS_MAX]; /* [reps], sorted at the end */
-	LlmEngineOpStat ops[OPS_MAX];
-	int n_ops;
-} Phase;
+#define MEASURE_SECONDS 0.4 /* each time */
 
 typedef struct Bench
 {
@@ -47,7 +35,7 @@ typedef struct Bench
 	LlmEngine *engine;
 	LlmModelInfo info;
 	LlmMachineLimits limits;
-	bool failed;      /* one of them with an error */
+	bool failed;      /* a request ended with an error */
 	LlmError error;   /* which is this */
 	uint64_t n_asked; /* requests so far: id, seed and salt of the next one */
 } Bench;
@@ -127,7 +115,7 @@ option_apply(Bench *b, int option, const char *name, const char *text)
 			ok = llm_cli_int(name, text, 2, 1 << 20, &b->gen_tokens);
 			break;
 		case OPT_REPS:
-			ok = llm_cli_int(name, text, 1, REPS_MAX, &b->reps);
+			ok = llm_cli_int(name, text, 1, LLM_BENCH_REPS_MAX, &b->reps);
 			break;
 		case OPT_BATCH:
 			b->batches.len = 0;
@@ -252,11 +240,11 @@ steps_run(Bench *b, int64_t base, int64_t generated, LlmError *err)
 /* One repetition: p->batch requests of n_prompt ids and n_gen tokens. What is timed begins after
  * the first `skip` tokens of all. */
 static LlmStatus
-repetition_run(Bench *b, Phase *p, int64_t n_prompt, int64_t n_gen, int64_t skip, double *seconds,
-			   LlmError *err)
+repetition_run(Bench *b, LlmBenchPhase *p, int64_t n_prompt, int64_t n_gen, int64_t skip,
+			   double *seconds, LlmError *err)
 {
-	LlmEngineOpStat ignored[OPS_MAX];
-	LlmEngineOpStat ops[OPS_MAX];
+	LlmEngineOpStat ignored[LLM_BENCH_OPS_MAX];
+	LlmEngineOpStat ops[LLM_BENCH_OPS_MAX];
 	LlmEngineStats stats;
 	LlmStatus status = LLM_OK;
 	int64_t base;
@@ -272,11 +260,11 @@ repetition_run(Bench *b, Phase *p, int64_t n_prompt, int64_t n_gen, int64_t skip
 		return status;
 	llm_engine_stats(b->engine, &stats);
 	p->tokens = skip > 0 ? base + p->batch * n_gen - stats.generated_tokens : p->batch * n_prompt;
-	llm_engine_op_stats(b->engine, ignored, OPS_MAX, true);
+	llm_engine_op_stats(b->engine, ignored, LLM_BENCH_OPS_MAX, true);
 	*seconds = seconds_now();
 	status = steps_run(b, base, INT64_MAX, err);
 	*seconds = seconds_now() - *seconds;
-	n = llm_engine_op_stats(b->engine, ops, OPS_MAX, true);
+	n = llm_engine_op_stats(b->engine, ops, LLM_BENCH_OPS_MAX, true);
 	for (int i = 0; i < n; i++)
 	{
 		LlmEngineOpStat *o = &p->ops[i];
@@ -304,11 +292,11 @@ double_cmp(const void *a, const void *b)
 }
 
 static LlmStatus
-phase_run(Bench *b, Phase *p, LlmError *err)
+phase_run(Bench *b, LlmBenchPhase *p, LlmError *err)
 {
 	bool prefill = strcmp(p->name, "prefill") == 0;
 	LlmStatus status = LLM_OK;
-	Phase warm = *p;
+	LlmBenchPhase warm = *p;
 	double ignored;
 
 	if (prefill) /* touch every page of the weights once */
@@ -320,8 +308,6 @@ phase_run(Bench *b, Phase *p, LlmError *err)
 	qsort(p->seconds, (size_t) b->reps, sizeof(double), double_cmp);
 	return status;
 }
-
-/* ---- report ---- */
 
 static void
 limits_measure(Bench *b)
@@ -337,117 +323,12 @@ limits_measure(Bench *b)
 		b->limits.f32_ops = m.f32_ops;
 }
 
-static double
-fraction(double amount, double seconds, double limit)
-{
-	return seconds > 0 && limit > 0 ? amount / seconds / limit : 0;
-}
-
-/* All ops of a phase in one, per repetition, with the wall time of the phase. */
-static LlmEngineOpStat
-phase_total(const Bench *b, const Phase *p)
-{
-	LlmEngineOpStat t = {.name = "all", .seconds = p->seconds[b->reps / 2]};
-
-	for (int i = 0; i < p->n_ops; i++)
-	{
-		t.calls += p->ops[i].calls;
-		t.nbytes += p->ops[i].nbytes / (double) b->reps;
-		t.ops += p->ops[i].ops / (double) b->reps;
-	}
-	return t;
-}
-
-static void
-phase_print(const Bench *b, const Phase *p)
-{
-	LlmEngineOpStat t = phase_total(b, p);
-
-	printf("\n%s, batch %d: %.1f tokens/s (%lld tokens in %.1f ms; best %.1f)\n", p->name, p->batch,
-		   (double) p->tokens / t.seconds, (long long) p->tokens, 1e3 * t.seconds,
-		   (double) p->tokens / p->seconds[0]);
-	printf("  %.1f%% of bandwidth, %.1f%% of the int8 peak\n",
-		   100 * fraction(t.nbytes, t.seconds, b->limits.read_bandwidth),
-		   100 * fraction(t.ops, t.seconds, b->limits.int8_ops));
-	if (p->n_ops > 0)
-		printf("  %-20s %9s %10s %7s %9s %7s %9s %7s\n", "op", "calls", "ms", "time", "GB/s", "bw",
-			   "Gop/s", "peak");
-	for (int i = 0; i < p->n_ops; i++)
-	{
-		const LlmEngineOpStat *o = &p->ops[i];
-		double s = o->seconds > 0 ? o->seconds : 1e-9;
-
-		printf("  %-20s %9lld %10.2f %6.1f%% %9.2f %6.1f%% %9.1f %6.1f%%\n", o->name,
-			   (long long) (o->calls / b->reps), 1e3 * o->seconds / (double) b->reps,
-			   100 * o->seconds / (double) b->reps / t.seconds, 1e-9 * o->nbytes / s,
-			   100 * fraction(o->nbytes, s, b->limits.read_bandwidth), 1e-9 * o->ops / s,
-			   100 * fraction(o->ops, s, b->limits.int8_ops));
-	}
-}
-
-static json_t *
-phase_json(const Bench *b, const Phase *p)
-{
-	LlmEngineOpStat t = phase_total(b, p);
-	json_t *ops = json_array();
-
-	for (int i = 0; i < p->n_ops; i++)
-	{
-		const LlmEngineOpStat *o = &p->ops[i];
-		double reps = (double) b->reps;
-
-		json_array_append_new(ops, json_pack("{s:s, s:I, s:f, s:f, s:f}", "name", o->name, "calls",
-											 (json_int_t) (o->calls / b->reps), "seconds",
-											 o->seconds / reps, "bytes", o->nbytes / reps, "ops",
-											 o->ops / reps));
-	}
-	return json_pack("{s:s, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:o}", "phase", p->name, "batch",
-					 p->batch, "tokens", (json_int_t) p->tokens, "seconds", t.seconds,
-					 "tokens_per_second", (double) p->tokens / t.seconds, "best_tokens_per_second",
-					 (double) p->tokens / p->seconds[0], "bandwidth_fraction",
-					 fraction(t.nbytes, t.seconds, b->limits.read_bandwidth), "int8_fraction",
-					 fraction(t.ops, t.seconds, b->limits.int8_ops), "ops", ops);
-}
-
-static void
-report_print(const Bench *b, const Phase *phases, size_t n)
-{
-	const LlmModelInfo *m = &b->info;
-	LlmEngineStats stats;
-	json_t *list, *all;
-
-	llm_engine_stats(b->engine, &stats);
-	if (!b->json)
-	{
-		printf("%s %s, %.1f million parameters, %.1f MB on %s %s, %d threads\n", m->arch,
-			   m->quantization, (double) m->n_params * 1e-6, (double) m->device_nbytes * 1e-6,
-			   m->device, m->isa, stats.threads);
-		printf("machine: %.1f GB/s read, %.2f int8 Top/s, %.3f f32 Top/s\n",
-			   1e-9 * b->limits.read_bandwidth, 1e-12 * b->limits.int8_ops,
-			   1e-12 * b->limits.f32_ops);
-		for (size_t i = 0; i < n; i++)
-			phase_print(b, &phases[i]);
-		return;
-	}
-	list = json_array();
-	for (size_t i = 0; i < n; i++)
-		json_array_append_new(list, phase_json(b, &phases[i]));
-	all = json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:i, s:f, s:f, s:f, s:o}", "arch", m->arch,
-					"quantization", m->quantization, "parameters", (json_int_t) m->n_params,
-					"device_bytes", (json_int_t) m->device_nbytes, "device", m->device, "isa",
-					m->isa, "threads", stats.threads, "read_bandwidth", b->limits.read_bandwidth,
-					"int8_ops", b->limits.int8_ops, "f32_ops", b->limits.f32_ops, "phases", list);
-	json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
-	putchar('\n');
-	json_decref(all);
-}
-
 static LlmStatus
 bench_run(Bench *b, LlmError *err)
 {
 	LlmEngineEvents events = {.arg = b, .done = on_done};
 	size_t n = 1 + b->batches.len;
-	Phase *phases = calloc(n, sizeof(*phases));
+	LlmBenchPhase *phases = calloc(n, sizeof(*phases));
 	LlmStatus status;
 
 	if (phases == NULL)
@@ -470,11 +351,18 @@ bench_run(Bench *b, LlmError *err)
 		limits_measure(b);
 	}
 	for (size_t i = 0; status == LLM_OK && i < n; i++)
+	{
 		status = phase_run(b, &phases[i], err);
+		limits_measure(b);
+	}
 	if (status == LLM_OK)
 	{
-		limits_measure(b);
-		report_print(b, phases, n);
+		LlmBenchReport r = {&b->info, b->limits, 0, (int) b->reps, phases, n};
+		LlmEngineStats stats;
+
+		llm_engine_stats(b->engine, &stats);
+		r.threads = stats.threads;
+		llm_bench_report_print(&r, b->json);
 	}
 	llm_engine_free(b->engine);
 	free(phases);
@@ -488,7 +376,7 @@ llm_cli_bench(int argc, char **argv)
 			   .prompt_tokens = 512,
 			   .gen_tokens = 128,
 			   .reps = 3};
-	LlmError err;
+	LlmError err = {.text = "out of memory"};
 	int rc = options_read(&b, argc, argv);
 
 	if (rc < 0)
