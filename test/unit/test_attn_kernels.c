@@ -1,0 +1,283 @@
+/*
+ * test_attn_kernels.c - attention splits of every instruction set against generic, to the bit, in any
+ * grouping of queries, and generic against a softmax in double.
+ *
+ * links: kernels sample tensor core
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "kernel_data.h"
+#include "tensor/half.h"
+
+#define N_SPLITS 3
+#define MAX_Q 13
+
+/* Three splits, their queries, and the folded state. */
+typedef struct Attention
+{
+	LlmAttnSplit s;
+	void *k[N_SPLITS], *v[N_SPLITS];
+	float *q;
+	const float *qp[MAX_Q];
+	int32_t pos[MAX_Q], window;
+	int32_t lo[MAX_Q], hi[MAX_Q];
+	float m[MAX_Q], l[MAX_Q];
+	float *o;
+} Attention;
+
+static void
+put(void *p, size_t i, LlmDtype type, float x)
+{
+	if (type == LLM_DTYPE_F16)
+		((uint16_t *) p)[i] = llm_half_from_f32(x);
+	else
+		((float *) p)[i] = x;
+}
+
+static double
+take(const void *p, size_t i, LlmDtype type)
+{
+	return type == LLM_DTYPE_F16 ? llm_half_to_f32(((const uint16_t *) p)[i])
+								 : ((const float *) p)[i];
+}
+
+static void
+attention_init(Attention *a, LlmDtype type, int32_t k_dim, int32_t v_dim, int32_t n_q)
+{
+	*a = (Attention){.s = {.k_type = type,
+						   .v_type = type,
+						   .k_dim = k_dim,
+						   .v_stride = (v_dim + 15) / 16 * 16,
+						   .scale = 0.3f,
+						   .n_q = n_q}};
+	a->q = random_floats((size_t) (n_q * k_dim), 1.0f);
+	a->o = aligned((size_t) (n_q * a->s.v_stride) * 4);
+	for (int i = 0; i < N_SPLITS; i++)
+	{
+		a->k[i] = aligned((size_t) (64 * k_dim) * 4);
+		a->v[i] = aligned((size_t) (64 * a->s.v_stride) * 4);
+		for (int32_t j = 0; j < 64 * k_dim; j++)
+			put(a->k[i], (size_t) j, type, 3.0f * uniform());
+		for (int32_t j = 0; j < 64 * a->s.v_stride; j++)
+			put(a->v[i], (size_t) j, type, 5.0f * uniform());
+	}
+	for (int32_t i = 0; i < n_q; i++)
+	{
+		a->qp[i] = a->q + i * k_dim;
+		a->pos[i] = (i * 53 + 7) % (64 * N_SPLITS);
+	}
+}
+
+static void
+attention_fini(Attention *a)
+{
+	for (int i = 0; i < N_SPLITS; i++)
+	{
+		free(a->k[i]);
+		free(a->v[i]);
+	}
+	free(a->q);
+	free(a->o);
+}
+
+/* All splits, query vectors begin..end; results stay in m, l, o. */
+static void
+attention_run(Attention *a, const LlmKernels *kernels, int32_t begin, int32_t end)
+{
+	LlmAttnSplit s = a->s;
+
+	s.n_q = end - begin;
+	s.q = a->qp + begin;
+	s.lo = a->lo + begin;
+	s.hi = a->hi + begin;
+	s.m = a->m + begin;
+	s.l = a->l + begin;
+	s.o = a->o + begin * s.v_stride;
+	for (int32_t i = begin; i < end; i++)
+	{
+		a->m[i] = -INFINITY;
+		a->l[i] = 0.0f;
+		memset(a->o + i * s.v_stride, 0, (size_t) s.v_stride * 4);
+	}
+	for (int j = 0; j < N_SPLITS; j++)
+	{
+		s.k = a->k[j];
+		s.v = a->v[j];
+		for (int32_t i = begin; i < end; i++)
+		{
+			int32_t first = a->window > 0 ? a->pos[i] - a->window + 1 : 0;
+
+			a->lo[i] = first > j * 64 ? first - j * 64 : 0;
+			a->hi[i] = a->pos[i] + 1 - j * 64 < 64 ? a->pos[i] + 1 - j * 64 : 64;
+		}
+		kernels->attn_split(&s);
+	}
+}
+
+/* o / l of one query vector in double. */
+static void
+attention_reference(const Attention *a, int32_t i, double *out)
+{
+	double p[64 * N_SPLITS], max = -INFINITY, sum = 0.0;
+	int32_t first = a->window > 0 && a->pos[i] >= a->window ? a->pos[i] - a->window + 1 : 0;
+
+	for (int32_t t = first; t <= a->pos[i]; t++)
+	{
+		p[t] = 0.0;
+		for (int32_t d = 0; d < a->s.k_dim; d++)
+			p[t] += a->qp[i][d] * take(a->k[t / 64],
+									   (size_t) (t % 64 / 16 * a->s.k_dim * 16 + d * 16 + t % 16),
+									   a->s.k_type);
+		p[t] *= a->s.scale;
+		if (a->s.softcap != 0.0f)
+			p[t] = a->s.softcap * tanh(p[t] / a->s.softcap);
+		max = fmax(max, p[t]);
+	}
+	memset(out, 0, (size_t) a->s.v_stride * sizeof(*out));
+	for (int32_t t = first; t <= a->pos[i]; t++)
+	{
+		double w = exp(p[t] - max);
+
+		sum += w;
+		for (int32_t d = 0; d < a->s.v_stride; d++)
+			out[d] += w * take(a->v[t / 64], (size_t) (t % 64 * a->s.v_stride + d), a->s.v_type);
+	}
+	for (int32_t d = 0; d < a->s.v_stride; d++)
+		out[d] /= sum;
+}
+
+static void
+check_attention(Attention *a)
+{
+	const LlmKernels *all[LLM_KERNELS_MAX];
+	int n_all = others(all);
+	int32_t n_q = a->s.n_q, stride = a->s.v_stride;
+	float *o = aligned((size_t) (n_q * stride) * 4), l[MAX_Q], m[MAX_Q];
+
+	attention_run(a, &llm_kernels_generic, 0, n_q);
+	memcpy(o, a->o, (size_t) (n_q * stride) * 4);
+	memcpy(l, a->l, sizeof(l));
+	memcpy(m, a->m, sizeof(m));
+	for (int32_t i = 0; i < n_q; i++)
+	{
+		double want[256];
+		float got[256];
+
+		attention_reference(a, i, want);
+		llm_kernels_generic.attn_finish(o + i * stride, l[i], stride, got);
+		for (int32_t d = 0; d < stride; d++)
+			assert_true(fabs(got[d] - want[d]) < 2e-5);
+	}
+	for (int j = 0; j < n_all; j++)
+	{
+		attention_run(a, all[j], 0, n_q);
+		assert_memory_equal(a->o, o, (size_t) (n_q * stride) * 4);
+		assert_memory_equal(a->l, l, (size_t) n_q * 4);
+		assert_memory_equal(a->m, m, (size_t) n_q * 4);
+		for (int32_t i = 0; i < n_q; i++) /* alone as in company */
+			attention_run(a, all[j], i, i + 1);
+		assert_memory_equal(a->o, o, (size_t) (n_q * stride) * 4);
+		assert_memory_equal(a->l, l, (size_t) n_q * 4);
+	}
+	free(o);
+}
+
+static void
+test_attention(void **state)
+{
+	static const int32_t dims[][2] = {{64, 64}, {16, 16}, {20, 24}, {128, 128}, {80, 8}, {7, 80}};
+
+	(void) state;
+	for (size_t c = 0; c < sizeof(dims) / sizeof(dims[0]); c++)
+		for (int32_t n_q = 1; n_q <= MAX_Q; n_q += n_q < 3 ? 1 : 5)
+			for (int kind = 0; kind < 6; kind++)
+			{
+				Attention a;
+
+				attention_init(&a, kind % 2 ? LLM_DTYPE_F16 : LLM_DTYPE_F32, dims[c][0], dims[c][1],
+							   n_q);
+				a.window = kind / 2 == 1 ? 30 : 0;
+				a.s.softcap = kind / 2 == 2 ? 2.0f : 0.0f;
+				check_attention(&a);
+				attention_fini(&a);
+			}
+}
+
+/* What lies at positions that a query must not see changes no bit, of any sign and size. */
+static void
+test_attention_masked(void **state)
+{
+	const LlmKernels *all[LLM_KERNELS_MAX];
+	int n_all = llm_kernels_list(all);
+
+	(void) state;
+	for (int j = 0; j < n_all; j++)
+	{
+		Attention a;
+		float *o;
+
+		attention_init(&a, LLM_DTYPE_F16, 64, 64, 6);
+		for (int32_t i = 0; i < 6; i++)
+			a.pos[i] = 70 + i;
+		for (int32_t t = 0; t < 64; t++) /* products that end in -0 */
+			put(a.v[1], (size_t) (t * 64), LLM_DTYPE_F16, -0.0f);
+		attention_run(&a, all[j], 0, 6);
+		o = aligned(6 * 64 * 4);
+		memcpy(o, a.o, 6 * 64 * 4);
+		for (int32_t t = 76 - 64; t < 64; t++)
+		{
+			for (int32_t d = 0; d < 64; d++)
+			{
+				put(a.k[1], (size_t) (t / 16 * 64 * 16 + d * 16 + t % 16), LLM_DTYPE_F16, 65504.0f);
+				put(a.v[1], (size_t) (t * 64 + d), LLM_DTYPE_F16, d % 2 ? -65504.0f : 65504.0f);
+			}
+		}
+		attention_run(&a, all[j], 0, 6);
+		assert_memory_equal(a.o, o, 6 * 64 * 4);
+		free(o);
+		attention_fini(&a);
+	}
+}
+
+/* Saturated keys and values: enormous scores still give finite weights and values. */
+static void
+test_attention_huge(void **state)
+{
+	const LlmKernels *all[LLM_KERNELS_MAX];
+	int n_all = llm_kernels_list(all);
+
+	(void) state;
+	for (int j = 0; j < n_all; j++)
+	{
+		Attention a;
+
+		attention_init(&a, LLM_DTYPE_F16, 64, 64, 3);
+		for (int32_t i = 0; i < 64 * 64; i++)
+		{
+			put(a.k[0], (size_t) i, LLM_DTYPE_F16, i % 3 ? 65504.0f : -65504.0f);
+			put(a.v[0], (size_t) i, LLM_DTYPE_F16, i % 5 ? 65504.0f : -65504.0f);
+		}
+		attention_run(&a, all[j], 0, 3);
+		for (int32_t i = 0; i < 3 * 64; i++)
+			assert_true(isfinite(a.o[i]));
+		attention_fini(&a);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_attention),
+		cmocka_unit_test(test_attention_masked),
+		cmocka_unit_test(test_attention_huge),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
