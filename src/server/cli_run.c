@@ -32,7 +32,8 @@ typedef struct Run
 	LlmEngineOptions engine_options;
 	LlmModelSpec spec;
 	LlmCliPrompt base; /* defaults of every prompt */
-	const char *prompt, *system, *prompt_ids, *jsonl, *dump;
+	const char *prompt, *system, *jsonl, *dump;
+	LlmTokens prompt_ids; /* of --prompt-ids */
 	bool dump_all;
 	bool tokenize;
 	LlmCliPrompts prompts;
@@ -189,8 +190,8 @@ option_apply(Run *r, int option, const char *name, const char *text)
 			r->system = text;
 			return true;
 		case OPT_PROMPT_IDS:
-			r->prompt_ids = text;
-			return true;
+			r->prompt_ids.len = 0;
+			return llm_cli_list(name, text, INT32_MAX, &r->prompt_ids);
 		case OPT_JSONL:
 			r->jsonl = text;
 			return true;
@@ -247,7 +248,7 @@ options_read(Run *r, int argc, char **argv)
 		fprintf(stderr, "run: \"%s\" is not an option\n", argv[optind]);
 	else if (r->spec.path == NULL)
 		fputs("run: --model is missing\n", stderr);
-	else if ((r->prompt != NULL) + (r->prompt_ids != NULL) + (r->jsonl != NULL) != 1)
+	else if ((r->prompt != NULL) + (r->prompt_ids.len > 0) + (r->jsonl != NULL) != 1)
 		fputs("run: one of --prompt, --prompt-ids and --jsonl is needed\n", stderr);
 	else if (r->tokenize && r->prompt == NULL)
 		fputs("run: --tokenize needs --prompt\n", stderr);
@@ -270,11 +271,10 @@ prompts_collect(Run *r, LlmError *err)
 		return llm_cli_prompts_read(&r->prompts, r->jsonl, &r->base, err);
 	q = llm_cli_prompts_add(&r->prompts, &r->base);
 	if (q == NULL || !llm_buf_append(&q->text, r->prompt, llm_str(r->prompt).len) ||
-		!llm_buf_append(&q->system, r->system, llm_str(r->system).len))
+		!llm_buf_append(&q->system, r->system, llm_str(r->system).len) ||
+		!llm_tokens_append(&q->ids, r->prompt_ids.ids, r->prompt_ids.len))
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory");
 	q->has_system = r->system != NULL;
-	if (r->prompt_ids != NULL && !llm_cli_list("--prompt-ids", r->prompt_ids, INT32_MAX, &q->ids))
-		return llm_error_set(err, LLM_E_INVALID, "the prompt cannot be read");
 	return LLM_OK;
 }
 
@@ -463,6 +463,24 @@ run_all(Run *r, LlmError *err)
 	return status;
 }
 
+static int
+run_finish(Run *r)
+{
+	int rc = r->failed ? 1 : 0;
+
+	if (r->dump_file != NULL && (fclose(r->dump_file) != 0 || r->dump_failed))
+	{
+		fprintf(stderr, "llm_infer_engine run: could not write \"%s\"\n", r->dump);
+		rc = 1;
+	}
+	llm_engine_free(r->engine);
+	for (size_t i = 0; r->outcomes != NULL && i < r->prompts.n; i++)
+		json_decref(r->outcomes[i].line);
+	free(r->outcomes);
+	llm_cli_prompts_fini(&r->prompts);
+	return rc;
+}
+
 int
 llm_cli_run(int argc, char **argv)
 {
@@ -471,26 +489,16 @@ llm_cli_run(int argc, char **argv)
 	int rc = options_read(&r, argc, argv);
 	LlmError err;
 
-	if (rc >= 0)
-		return rc;
 	r.engine_options.devices = "cpu,echo";
-	rc = 0;
-	if (run_all(&r, &err) != LLM_OK)
+	if (rc < 0)
 	{
-		llm_cli_error_print("run", &err);
-		rc = 1;
+		if (run_all(&r, &err) != LLM_OK)
+		{
+			llm_cli_error_print("run", &err);
+			r.failed = true;
+		}
+		rc = run_finish(&r);
 	}
-	if (r.failed)
-		rc = 1;
-	if (r.dump_file != NULL && (fclose(r.dump_file) != 0 || r.dump_failed))
-	{
-		fprintf(stderr, "llm_infer_engine run: could not write \"%s\"\n", r.dump);
-		rc = 1;
-	}
-	llm_engine_free(r.engine);
-	for (size_t i = 0; r.outcomes != NULL && i < r.prompts.n; i++)
-		json_decref(r.outcomes[i].line);
-	free(r.outcomes);
-	llm_cli_prompts_fini(&r.prompts);
+	llm_tokens_fini(&r.prompt_ids);
 	return rc;
 }
