@@ -17,19 +17,40 @@ typedef struct LlmArenaChunk
 	_Alignas(16) unsigned char data[];
 } LlmArenaChunk;
 
+/* Large blocks come from mmap, so that their pages are zero without being touched: a KV pool of
+ * gigabytes costs nothing until it is used. */
+static void *
+map_block(size_t nbytes)
+{
+	size_t room;
+	char *p, *q;
+
+	if (nbytes > SIZE_MAX - 2 * HUGE_PAGE)
+		return NULL;
+	nbytes = (nbytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+	room = nbytes + HUGE_PAGE;
+	p = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	q = (char *) (((uintptr_t) p + HUGE_PAGE - 1) & ~(uintptr_t) (HUGE_PAGE - 1));
+	if (q > p)
+		munmap(p, (size_t) (q - p));
+	if (q + nbytes < p + room)
+		munmap(q + nbytes, (size_t) (p + room - (q + nbytes)));
+	madvise(q, nbytes, MADV_HUGEPAGE); /* advice: a refusal only costs speed */
+	return q;
+}
+
 void *
 llm_block_create(size_t nbytes)
 {
 	void *p;
-	size_t align = nbytes >= HUGE_PAGE ? HUGE_PAGE : 64;
 
-	if (nbytes == 0 || nbytes > SIZE_MAX - align)
+	if (nbytes >= HUGE_PAGE)
+		return map_block(nbytes);
+	if (nbytes == 0 || posix_memalign(&p, 64, nbytes) != 0)
 		return NULL;
-	nbytes = (nbytes + align - 1) / align * align;
-	if (posix_memalign(&p, align, nbytes) != 0)
-		return NULL;
-	if (align == HUGE_PAGE)
-		madvise(p, nbytes, MADV_HUGEPAGE); /* advice: a refusal only costs speed */
 	memset(p, 0, nbytes);
 	return p;
 }
@@ -37,8 +58,12 @@ llm_block_create(size_t nbytes)
 void
 llm_block_free(void *p, size_t nbytes)
 {
-	(void) nbytes;
-	free(p);
+	if (p == NULL)
+		return;
+	if (nbytes >= HUGE_PAGE)
+		munmap(p, (nbytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1));
+	else
+		free(p);
 }
 
 void *
