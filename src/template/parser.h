@@ -1,0 +1,59 @@
+/* template/parser.h - from tokens to the tree. */
+#ifndef LLM_TEMPLATE_PARSER_H
+#define LLM_TEMPLATE_PARSER_H
+
+#include "template/ast.h"
+#include "template/lexer.h"
+
+typedef struct LlmParser
+{
+	LlmRun *run;
+	struct LlmTemplate *t; /* gains nodes and symbols */
+	LlmLexer lexer;
+	LlmToken tok;   /* the current token */
+	LlmToken ahead; /* the one after it */
+	int loops;      /* for statements around, within the current macro or captured block */
+} LlmParser;
+
+/* Growing list of children. Zero-initialise. */
+typedef struct LlmKids
+{
+	LlmNode **kids; /* [cap] */
+	size_t n;
+	size_t cap;
+} LlmKids;
+
+/* Fill t->root from the source; ends the run on errors. */
+void llm_tmpl_parse(LlmRun *run, struct LlmTemplate *t, LlmStr source);
+
+/* The rest is shared by the two halves of the parser. */
+void llm_tmpl_parser_next(LlmParser *p);
+bool llm_tmpl_parser_at(const LlmParser *p, char c);             /* at this character? */
+bool llm_tmpl_parser_at_word(const LlmParser *p, const char *z); /* at this name? */
+bool llm_tmpl_parser_skip(LlmParser *p, char c);                 /* pass it when there */
+bool llm_tmpl_parser_skip_word(LlmParser *p, const char *z);
+void llm_tmpl_parser_expect(LlmParser *p, char c);
+const LlmSym *llm_tmpl_parser_name(LlmParser *p); /* a name is needed */
+const LlmSym *llm_tmpl_parser_sym(LlmParser *p, LlmStr name);
+_Noreturn void llm_tmpl_parser_unexpected(LlmParser *p);
+
+LlmNode *llm_tmpl_node_new(LlmParser *p, LlmNodeKind kind, int line);
+void llm_tmpl_kids_push(LlmParser *p, LlmKids *kids, LlmNode *node);
+void llm_tmpl_node_adopt(LlmNode *node, const LlmKids *kids);
+
+/* One expression; with_cond: "a if b else c" is allowed. */
+LlmNode *llm_tmpl_parse_expr(LlmParser *p, bool with_cond);
+/* The same, or a tuple without brackets. */
+LlmNode *llm_tmpl_parse_tuple(LlmParser *p, bool with_cond);
+/* A literal, a name or something in brackets. */
+LlmNode *llm_tmpl_parse_primary(LlmParser *p);
+/* Attributes, subscripts and calls after a value. */
+LlmNode *llm_tmpl_parse_postfix(LlmParser *p, LlmNode *node);
+/* "(args)" after a value. */
+LlmNode *llm_tmpl_parse_call(LlmParser *p, LlmNode *callee);
+/* "is [not] name [argument]" after a value. */
+LlmNode *llm_tmpl_parse_test(LlmParser *p, LlmNode *input);
+/* "name(args) | name ..." after the first bar, applied to input. */
+LlmNode *llm_tmpl_parse_filters(LlmParser *p, LlmNode *input);
+
+#endif

@@ -1,0 +1,30 @@
+/* template/print.h - values as text: as Python prints them, and as JSON. */
+#ifndef LLM_TEMPLATE_PRINT_H
+#define LLM_TEMPLATE_PRINT_H
+
+#include "template/value.h"
+
+/* Append what Python's str() gives; undefined is empty. */
+void llm_tmpl_print(LlmRun *run, LlmTextBuf *buf, LlmValue v);
+/* The same as a text of its own. */
+LlmText llm_tmpl_to_text(LlmRun *run, LlmValue v);
+/* Append what Python's repr() gives. */
+void llm_tmpl_repr(LlmRun *run, LlmTextBuf *buf, LlmValue v);
+
+/* Settings of json.dumps. */
+typedef struct LlmJsonStyle
+{
+	bool ascii;       /* \uXXXX for everything beyond ASCII */
+	bool sort_keys;   /* by key */
+	bool pretty;      /* new lines and indent */
+	LlmText indent;   /* once per level */
+	LlmText item_sep; /* between elements */
+	LlmText key_sep;  /* between key and value */
+} LlmJsonStyle;
+
+LlmText llm_tmpl_to_json(LlmRun *run, LlmValue v, const LlmJsonStyle *style);
+
+/* The shortest digits that read back as f, in the way Python's repr writes them; z has 32 bytes. */
+void llm_tmpl_float_repr(double f, char *z);
+
+#endif
