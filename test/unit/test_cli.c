@@ -1,0 +1,160 @@
+/*
+ * test_cli.c - values of command-line options and prompts as JSON lines.
+ * links: server core
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/cli_args.h"
+#include "server/cli_prompts.h"
+
+/* What is refused is told on stderr, which the tests keep quiet. */
+static int
+quiet(void **state)
+{
+	return freopen("/dev/null", "w", stderr) == NULL;
+}
+
+static void
+test_numbers(void **state)
+{
+	static const char *const bad_int[] = {"",    " 5",  "5 ",  "5x",
+										  "x",   "+5",  "1e3", "0x10",
+										  "--5", "101", "-11", "99999999999999999999"};
+	static const char *const bad_float[] = {"", "nan", "inf", "1e39", "-1", "1x", " 1", "+1"};
+	static const char *const bad_u64[] = {"", "-1", "1.5", "18446744073709551616", "x"};
+	int64_t v;
+	uint64_t u;
+	float f;
+
+	assert_true(llm_cli_int("--n", "100", -10, 100, &v) && v == 100);
+	assert_true(llm_cli_int("--n", "-10", -10, 100, &v) && v == -10);
+	for (size_t i = 0; i < sizeof(bad_int) / sizeof(bad_int[0]); i++)
+		assert_false(llm_cli_int("--n", bad_int[i], -10, 100, &v));
+	assert_true(llm_cli_u64("--seed", "18446744073709551615", &u) && u == UINT64_MAX);
+	for (size_t i = 0; i < sizeof(bad_u64) / sizeof(bad_u64[0]); i++)
+		assert_false(llm_cli_u64("--seed", bad_u64[i], &u));
+	assert_true(llm_cli_float("--x", ".5", 0, FLT_MAX, &f) && f == 0.5f);
+	assert_true(llm_cli_float("--x", "1e-40", 0, FLT_MAX, &f) && f == 1e-40f);
+	for (size_t i = 0; i < sizeof(bad_float) / sizeof(bad_float[0]); i++)
+		assert_false(llm_cli_float("--x", bad_float[i], 0, FLT_MAX, &f));
+}
+
+static void
+test_lists(void **state)
+{
+	static const char *const bad[] = {"", ",", "1,", ",1", "1,,2", "1,6", "1;2", "1, 2"};
+	LlmTokens t = {0};
+
+	assert_true(llm_cli_list("--ids", "1,0,5", 5, &t));
+	assert_int_equal(t.len, 3);
+	assert_int_equal(t.ids[2], 5);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_false(llm_cli_list("--ids", bad[i], 5, &t));
+	llm_tokens_fini(&t);
+}
+
+/* Read text as a file of prompts. */
+static LlmStatus
+read_text(LlmCliPrompts *p, const char *text, LlmError *err)
+{
+	static const LlmCliPrompt base = {.max_tokens = 9, .temperature = -1.0f, .seed = 3};
+	char path[] = "/tmp/llm_cli_XXXXXX";
+	int fd = mkstemp(path);
+	LlmStatus status;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	memset(p, 0, sizeof(*p));
+	status = llm_cli_prompts_read(p, path, &base, err);
+	unlink(path);
+	return status;
+}
+
+static void
+test_prompts(void **state)
+{
+	LlmCliPrompts p;
+	LlmError err;
+
+	assert_int_equal(read_text(&p,
+							   "{\"prompt\": \"h\\u00e9 \\u0000x\", \"system\": \"\"}\n\n"
+							   "{\"ids\": [1, 2], \"max_tokens\": 0, \"seed\": 7, "
+							   "\"temperature\": 0, \"ignore_eos\": true, \"raw\": true}",
+							   &err),
+					 LLM_E_INVALID); /* no NUL in a text */
+	llm_cli_prompts_fini(&p);
+	assert_int_equal(read_text(&p,
+							   "{\"prompt\": \"h\\u00e9\", \"system\": \"\"}\n \t\n"
+							   "{\"ids\": [1, 2], \"max_tokens\": 0, \"seed\": 7, "
+							   "\"temperature\": 0, \"ignore_eos\": true, \"raw\": true}",
+							   &err),
+					 LLM_OK);
+	assert_int_equal(p.n, 2);
+	assert_string_equal(p.list[0].text.data, "h\xc3\xa9");
+	assert_true(p.list[0].has_system && p.list[0].system.len == 0);
+	assert_true(p.list[0].max_tokens == 9 && p.list[0].seed == 3 && p.list[0].temperature < 0);
+	assert_false(p.list[1].has_system);
+	assert_int_equal(p.list[1].ids.len, 2);
+	assert_true(p.list[1].max_tokens == 0 && p.list[1].seed == 7 && p.list[1].temperature == 0);
+	assert_true(p.list[1].ignore_eos && p.list[1].raw);
+	llm_cli_prompts_fini(&p);
+	assert_int_equal(read_text(&p, "", &err), LLM_OK);
+	assert_int_equal(p.n, 0);
+	llm_cli_prompts_fini(&p);
+	assert_int_equal(llm_cli_prompts_read(&p, "/nonexistent/x", NULL, &err), LLM_E_IO);
+}
+
+static void
+test_prompts_refused(void **state)
+{
+	static const struct
+	{
+		const char *text, *why;
+	} cases[] = {
+		{"{\"prompt\": \"a\"}\n{\"prompt\": }", "line 2: not a JSON object"},
+		{"[1]", "line 1: not a JSON object"},
+		{"{\"prompt\": 1}", "key \"prompt\": a text"},
+		{"{\"prompt\": \"a\", \"bogus\": 1}", "key \"bogus\": it is not known"},
+		{"{\"prompt\": \"a\", \"prompt\": \"b\"}", "not a JSON object"},
+		{"{\"seed\": 1}", "neither"},
+		{"{\"ids\": []}", "key \"ids\": a list"},
+		{"{\"ids\": [1, -1]}", "key \"ids\": a whole number"},
+		{"{\"ids\": [1, 2147483648]}", "key \"ids\": a whole number"},
+		{"{\"prompt\": \"a\", \"max_tokens\": -1}", "key \"max_tokens\""},
+		{"{\"prompt\": \"a\", \"temperature\": -1}", "key \"temperature\""},
+		{"{\"prompt\": \"a\", \"raw\": 1}", "key \"raw\""},
+		{"{\"prompt\": \"\xff\"}", "not a JSON object"},
+	};
+	LlmCliPrompts p;
+	LlmError err;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		assert_int_equal(read_text(&p, cases[i].text, &err), LLM_E_INVALID);
+		assert_non_null(strstr(err.text, cases[i].why));
+		llm_cli_prompts_fini(&p);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_lists),
+		cmocka_unit_test(test_prompts),
+		cmocka_unit_test(test_prompts_refused),
+	};
+
+	return cmocka_run_group_tests(tests, quiet, NULL);
+}
