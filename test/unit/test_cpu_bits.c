@@ -1,0 +1,149 @@
+/*
+ * test_cpu_bits.c - a small graph on the CPU device gives the same logits, to the bit, for every
+ * instruction set and number of threads and every way of cutting and mixing the work.
+ *
+ * links: kernels sample tensor core
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "cpu_graph.h"
+#include "kernels/kernels.h"
+
+/* Chunk sizes, threads, page order and instruction set never change a bit. */
+static void
+test_bits_alone(void **state)
+{
+	static const int32_t chunks[][4] = {{1, 0}, {64, 0}, {3, 5, 17, 0}, {63, 2, 1, 0}};
+	const LlmKernels *all[LLM_KERNELS_MAX];
+	int n_all = llm_kernels_list(all);
+
+	(void) state;
+	for (size_t g = 0; g < N_GRAPHS; g++)
+	{
+		Machine base;
+		Run *want;
+
+		machine_open(&base, &graphs[g], "generic", 1);
+		want = run_create(&base, 1);
+		run_alone(want, 0, MAX_TOKENS, (int32_t[]){32, 0});
+		for (int i = 0; i < n_all; i++)
+			for (int n_threads = 1; n_threads <= 2; n_threads++)
+			{
+				Machine m;
+
+				machine_open(&m, &graphs[g], all[i]->isa, n_threads);
+				for (int c = n_threads == 1 ? 0 : 1; c < 4; c++)
+				{
+					Run *r = run_create(&m, 3 + 2 * c);
+
+					run_alone(r, 0, MAX_TOKENS, chunks[c]);
+					assert_same(r, want, 0, MAX_TOKENS);
+					free(r);
+				}
+				machine_close(&m);
+			}
+		free(want);
+		machine_close(&base);
+	}
+}
+
+/* Four sequences of different ages in every step: each as if it were alone. */
+static void
+test_bits_mixed(void **state)
+{
+	static const int32_t lens[MAX_SEQS] = {90, 33, 140, 64};
+
+	(void) state;
+	for (size_t g = 0; g < N_GRAPHS; g++)
+	{
+		Machine m;
+		Run *mixed, *alone;
+
+		machine_open(&m, &graphs[g], NULL, 2);
+		mixed = run_create(&m, 7);
+		alone = run_create(&m, 11);
+		for (int32_t turn = 0; mixed->len[2] < lens[2]; turn++)
+		{
+			step_begin_batch(mixed);
+			for (int32_t s = 0; s < MAX_SEQS; s++)
+			{
+				int32_t n = 1 + (turn * 5 + s * 3) % 16;
+
+				n = n < lens[s] - mixed->len[s] ? n : lens[s] - mixed->len[s];
+				if (n > 0)
+					step_add(mixed, s, n);
+			}
+			step_run(mixed);
+		}
+		/* Alone afterwards: the pages hold what the others left behind. */
+		for (int32_t s = 0; s < MAX_SEQS; s++)
+		{
+			run_alone(alone, s, mixed->len[s], (int32_t[]){29, 0});
+			assert_same(mixed, alone, s, mixed->len[s]);
+		}
+		free(mixed);
+		free(alone);
+		machine_close(&m);
+	}
+}
+
+/* A copied or moved page serves as the original does. */
+static void
+test_kv_pages(void **state)
+{
+	(void) state;
+	for (size_t g = 0; g < N_GRAPHS; g++)
+	{
+		Machine m;
+		Run *r, *s;
+		LlmError err;
+		int32_t page, to = N_PAGES - 1, zero = 0;
+		size_t n = (size_t) 64 * LAYERS * KV_HEADS * 2 * (size_t) graphs[g].head_dim;
+		float *one = calloc(n, 4), *two = calloc(n, 4);
+
+		machine_open(&m, &graphs[g], NULL, 1);
+		r = run_create(&m, 1);
+		s = run_create(&m, 1);
+		run_alone(r, 0, 50, (int32_t[]){50, 0});
+		page = r->tables[0];
+		m.dev->ops->kv_copy(m.dev, 0, page, to, 50);
+		assert_int_equal(m.dev->ops->kv_export(m.dev, 0, &page, 1, one, &err), LLM_OK);
+		assert_int_equal(m.dev->ops->kv_export(m.dev, 0, &to, 1, two, &err), LLM_OK);
+		assert_memory_equal(one, two, n * 4);
+		/* and through floats into a third page */
+		to = N_PAGES - 2;
+		assert_int_equal(m.dev->ops->kv_import(m.dev, 0, &to, 1, one, &err), LLM_OK);
+		s->tables[0] = to;
+		s->len[0] = 50;
+		run_alone(r, 0, 80, (int32_t[]){7, 0});
+		run_alone(s, 0, 80, (int32_t[]){30, 0});
+		assert_memory_equal(r->logits[0][50], s->logits[0][50], 30 * VOCAB * sizeof(float));
+		/* page 0 is zeros and refuses to be written */
+		m.dev->ops->kv_copy(m.dev, 0, page, 0, 64);
+		assert_int_equal(m.dev->ops->kv_import(m.dev, 0, &zero, 1, one, &err), LLM_E_INTERNAL);
+		assert_int_equal(m.dev->ops->kv_export(m.dev, 0, &zero, 1, two, &err), LLM_OK);
+		for (size_t i = 0; i < n; i++)
+			assert_true(two[i] == 0.0f);
+		free(one);
+		free(two);
+		free(r);
+		free(s);
+		machine_close(&m);
+	}
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bits_alone),
+		cmocka_unit_test(test_bits_mixed),
+		cmocka_unit_test(test_kv_pages),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,238 @@
+/*
+ * test_cpu_device.c - the CPU device through its table: life, limits, and what it refuses.
+ *
+ * links: kernels sample tensor core
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "cpu_graph.h"
+
+/* A row given as a vector equals the token whose vector it is. */
+static void
+test_embed_vector(void **state)
+{
+	Machine m;
+	Run *r, *s;
+	float identity[DIM];
+	const float *vectors[64] = {identity};
+	LlmError err;
+	uint64_t step;
+	LlmStepOut out = {0};
+	LlmAct x;
+
+	(void) state;
+	machine_open(&m, &graphs[0], NULL, 1);
+	r = run_create(&m, 1);
+	s = run_create(&m, 1);
+	/* the embedding itself: x of a step that records nothing else, read as logits would be */
+	step_begin_batch(r);
+	step_add(r, 0, 1);
+	step_run(r);
+	for (int i = 0; i < DIM; i++)
+		identity[i] = 0.25f * (float) (i - 30);
+	step_begin_batch(s);
+	step_add(s, 0, 1);
+	s->b.embed = vectors;
+	step_run(s);
+	assert_true(memcmp(r->logits[0][0], s->logits[0][0], VOCAB * sizeof(float)) != 0);
+	/* a token outside the vocabulary, and one reserved for later */
+	for (int i = 0; i < 2; i++)
+	{
+		step_begin_batch(r);
+		step_add(r, 0, 1);
+		r->token[0] = i == 0 ? VOCAB : -1;
+		assert_int_equal(m.dev->ops->step_begin(m.dev, &r->b, &err), LLM_OK);
+		x = m.dev->ops->act_create(m.dev, LLM_ACT_F32, 1, DIM);
+		m.dev->ops->embed(m.dev, m.embed, x);
+		assert_int_equal(m.dev->ops->step_end(m.dev, &step, &err), LLM_E_INVALID);
+		assert_int_equal(m.dev->ops->step_wait(m.dev, 99, &out, &err), LLM_E_INTERNAL);
+	}
+	free(r);
+	free(s);
+	machine_close(&m);
+}
+
+/* Batches that point outside of what exists are refused, and the device goes on. */
+static void
+test_bad_batches(void **state)
+{
+	Machine m;
+	Run *r;
+
+	(void) state;
+	machine_open(&m, &graphs[0], NULL, 2);
+	r = run_create(&m, 1);
+	for (int i = 0; i < 8; i++)
+	{
+		LlmError err;
+
+		r->len[0] = 0;
+		step_begin_batch(r);
+		step_add(r, 0, 5);
+		if (i == 0)
+			r->slot[3] = 5; /* page 0 */
+		else if (i == 1)
+			r->slot[3] = N_PAGES * 64;
+		else if (i == 2)
+			r->table[0] = N_PAGES;
+		else if (i == 3)
+			r->pos[2] = 5; /* kv_len says 5 positions */
+		else if (i == 4)
+			r->out_row[1] = 5;
+		else if (i == 5)
+			r->q_start[1] = 4;
+		else if (i == 6)
+			r->kv_len[0] = STRIDE * 64 + 1;
+		else
+			r->b.n_rows = 65;
+		assert_int_equal(m.dev->ops->step_begin(m.dev, &r->b, &err), LLM_E_INTERNAL);
+	}
+	r->len[0] = 0;
+	step_begin_batch(r);
+	step_add(r, 0, 5);
+	step_run(r);
+	free(r);
+	machine_close(&m);
+}
+
+/* An op whose shapes do not fit fails the step, not the process. */
+static void
+test_bad_ops(void **state)
+{
+	Machine m;
+	Run *r;
+	LlmError err;
+	uint64_t step;
+
+	(void) state;
+	machine_open(&m, &graphs[0], NULL, 1);
+	r = run_create(&m, 1);
+	for (int i = 0; i < 5; i++)
+	{
+		const LlmDeviceOps *ops = m.dev->ops;
+		LlmAct x, y;
+
+		r->len[0] = 0;
+		step_begin_batch(r);
+		step_add(r, 0, 5);
+		assert_int_equal(ops->step_begin(m.dev, &r->b, &err), LLM_OK);
+		x = ops->act_create(m.dev, LLM_ACT_F32, 5, DIM);
+		y = ops->act_create(m.dev, LLM_ACT_F32, 5, HIDDEN);
+		if (i == 0)
+			ops->embed(m.dev, m.layers[0].o, x); /* not an embedding */
+		else if (i == 1)
+			ops->linear(m.dev, x, m.layers[0].qkv, LLM_EPI_NONE, y); /* wants int8 */
+		else if (i == 2)
+			ops->norm(m.dev, x, (LlmAct){0}, &m.norm, y);
+		else if (i == 3)
+			ops->attention(m.dev, x, &m.layers[0].attn, y);
+		else
+			for (int j = 0; j < 40; j++)
+				y = ops->act_create(m.dev, LLM_ACT_F32, 64, 200);
+		assert_int_equal(ops->step_end(m.dev, &step, &err), LLM_E_INTERNAL);
+		assert_true(err.text[0] != '\0');
+	}
+	r->len[0] = 0;
+	step_begin_batch(r);
+	step_add(r, 0, 5);
+	step_run(r);
+	free(r);
+	machine_close(&m);
+}
+
+static void
+test_bad_weights(void **state)
+{
+	static const uint8_t data[4096];
+	Machine m;
+	LlmError err;
+	LlmLinear *l;
+	LlmLinearSpec spec = {0};
+	LlmWeightView odd = {"blk.0.odd", data, 4, 48, LLM_DTYPE_Q4_0};
+	LlmWeightView type = {"blk.0.type", data, 4, 256, (LlmDtype) 12};
+	LlmWeightView pair[2] = {{"blk.0.a", data, 4, 32, LLM_DTYPE_F16},
+							 {"blk.0.b", data, 4, 64, LLM_DTYPE_F16}};
+
+	(void) state;
+	machine_open(&m, &graphs[0], NULL, 1);
+	assert_int_equal(m.dev->ops->linear_create(m.dev, &odd, 1, &spec, &l, &err), LLM_E_MODEL);
+	assert_non_null(strstr(err.text, "blk.0.odd"));
+	assert_int_equal(m.dev->ops->linear_create(m.dev, &type, 1, &spec, &l, &err), LLM_E_MODEL);
+	assert_non_null(strstr(err.text, "Q4_K"));
+	assert_int_equal(m.dev->ops->linear_create(m.dev, pair, 2, &spec, &l, &err), LLM_E_MODEL);
+	assert_non_null(strstr(err.text, "blk.0.b"));
+	machine_close(&m);
+}
+
+static void
+test_life(void **state)
+{
+	Machine m;
+	LlmError err;
+	LlmDevice *dev;
+	LlmKvGroup group = {.kind = LLM_KV_FULL,
+						.n_layers = 100,
+						.n_kv_heads = 100,
+						.k_dim = 1 << 14,
+						.v_dim = 1 << 14,
+						.k_type = LLM_DTYPE_F32,
+						.v_type = LLM_DTYPE_F32};
+	LlmOpStat stats[16];
+	LlmDeviceInfo info;
+	Run *r;
+	int n;
+
+	(void) state;
+	machine_open(&m, &graphs[1], NULL, 2);
+	assert_int_equal(llm_cpu_device_create(m.pool, "sse9", &dev, &err), LLM_E_INVALID);
+	assert_non_null(strstr(err.text, "generic"));
+	info = m.dev->ops->info(m.dev);
+	assert_string_equal(info.kind, "cpu");
+	assert_int_equal(info.n_threads, 2);
+	assert_true(info.weight_nbytes > 0);
+	assert_int_equal(info.kv_page_nbytes, 64 * LAYERS * KV_HEADS * 2 * 32 * 4);
+	r = run_create(&m, 1);
+	run_alone(r, 0, 20, (int32_t[]){10, 0});
+	n = m.dev->ops->op_stats(m.dev, stats, 16, true);
+	for (int i = 0; i < n; i++)
+		if (strcmp(stats[i].name, "linear") == 0)
+			assert_int_equal(stats[i].calls, 2 * (4 * LAYERS + 1));
+	m.dev->ops->model_clear(m.dev);
+	assert_int_equal(m.dev->ops->info(m.dev).weight_nbytes, 0);
+	assert_int_equal(m.dev->ops->step_begin(m.dev, &r->b, &err), LLM_E_INTERNAL);
+	assert_int_equal(m.dev->ops->kv_create(m.dev, &group, 1, INT32_MAX, &err), LLM_E_MEMORY);
+	group.kind = LLM_KV_LATENT;
+	assert_int_equal(m.dev->ops->kv_create(m.dev, &group, 1, 4, &err), LLM_E_UNSUPPORTED);
+	free(r);
+	machine_close(&m);
+}
+
+static void
+test_limits_measure(void **state)
+{
+	LlmPool *pool;
+	LlmError err;
+	LlmCpuLimits limits;
+
+	(void) state;
+	assert_int_equal(llm_pool_create(1, &pool, &err), LLM_OK);
+	llm_cpu_limits_measure(pool, 0.02, &limits);
+	assert_true(limits.read_bandwidth > 1e8 && limits.int8_ops > 1e8 && limits.f32_ops > 1e7);
+	llm_pool_free(pool);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_embed_vector), cmocka_unit_test(test_bad_batches),
+		cmocka_unit_test(test_bad_ops),      cmocka_unit_test(test_bad_weights),
+		cmocka_unit_test(test_life),         cmocka_unit_test(test_limits_measure),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
