@@ -22,6 +22,7 @@
 #include "utils/memutils.h"
 
 #define WINDOW_START 8
+#define PEAK_ALWAYS 256 /* rows that may be counted at every row */
 
 static LlmNodeRow *
 ring_row(LlmNodeState *node, int i)
@@ -71,6 +72,7 @@ push_row(LlmNodeState *node, TupleTableSlot *slot)
 	}
 	MemoryContextSwitchTo(old);
 	node->nrows++;
+	node->nread++;
 	node->nbytes += row->nbytes;
 }
 
@@ -82,7 +84,10 @@ drop_row(LlmNodeState *node, LlmNodeRow *row)
 	for (i = 0; i < node->ncalls; i++)
 	{
 		if (row->calls[i] != NULL)
+		{
+			llm_call_usage(row->calls[i], &node->usage);
 			llm_call_free(row->calls[i]);
+		}
 	}
 	pfree(row->calls);
 	if (row->tuple != NULL)
@@ -123,29 +128,41 @@ row_finished(const LlmNodeState *node, const LlmNodeRow *row)
 	return true;
 }
 
-/* Rows sent and unanswered; for EXPLAIN. */
+/* Rows sent and unanswered, for EXPLAIN. A large window is counted every few rows only. */
 static void
 note_peak(LlmNodeState *node)
 {
 	int n = 0;
 	int i;
 
+	if (node->nsent <= node->peak || (node->nsent > PEAK_ALWAYS && node->until_grow % 16 != 0))
+		return;
 	for (i = 0; i < node->nsent; i++)
 		n += row_finished(node, ring_row(node, i)) ? 0 : 1;
 	node->peak = Max(node->peak, n);
 }
 
-/* Read and submit as much as the window, memory and flow control allow. */
+/* True when one more row may be read: the first always, others ahead of it within the window, memory
+ * and what a LIMIT above can take. */
+static bool
+may_read(const LlmNodeState *node)
+{
+	if (node->eof || node->nrows == 0)
+		return !node->eof;
+	return node->nrows < node->window && node->nbytes < (Size) work_mem * 1024 &&
+		   (node->bound == 0 || node->nread < node->bound);
+}
+
+/* Read and submit as much as the window and flow control allow. */
 static void
 fill_window(LlmNodeState *node)
 {
 	PlanState *child = outerPlanState(node);
-	Size limit = (Size) work_mem * 1024;
 	bool read = false;
 
 	if (!send_rows(node))
 		return;
-	while (!node->eof && node->nrows < node->window && (node->nrows == 0 || node->nbytes < limit))
+	while (may_read(node))
 	{
 		TupleTableSlot *slot;
 
@@ -172,7 +189,6 @@ note_call(LlmNodeState *node, const LlmCall *call, bool failed)
 {
 	const char *model = llm_call_model(call);
 
-	llm_call_usage(call, &node->usage);
 	if (model != NULL && (node->model == NULL || strcmp(node->model, model) != 0))
 		node->model = MemoryContextStrdup(node->css.ss.ps.state->es_query_cxt, model);
 	if (failed && node->nfailed++ == 0)
@@ -192,10 +208,12 @@ store_head(LlmNodeState *node, TupleTableSlot *slot)
 	for (i = 0; i < node->ncalls; i++)
 	{
 		if (row->calls[i] != NULL)
-		{
 			llm_call_submit(row->calls[i], true);
+	}
+	for (i = 0; i < node->ncalls; i++)
+	{
+		if (row->calls[i] != NULL)
 			llm_call_wait(row->calls[i]);
-		}
 	}
 	ExecClearTuple(slot);
 	/* the slot takes the tuple over: its values must live until the next row is stored */
@@ -279,6 +297,7 @@ drop_rows(LlmNodeState *node)
 	for (i = 0; i < node->nrows; i++)
 		drop_row(node, ring_row(node, i));
 	node->head = node->nrows = node->nsent = 0;
+	node->nread = 0;
 	node->window = Min(WINDOW_START, node->cap);
 	node->until_grow = node->window;
 	node->eof = false;
@@ -289,7 +308,6 @@ init_call(LlmNodeCall *call, FuncExpr *expr)
 {
 	ListCell *lc;
 
-	call->expr = expr;
 	call->func = llm_func_find(expr->funcid);
 	if (call->func == NULL)
 		elog(ERROR, "function %u is not a function of llm_infer", expr->funcid);
@@ -322,6 +340,7 @@ node_begin(CustomScanState *css, EState *estate, int eflags)
 	outerPlanState(css) =
 		ExecInitNode(outerPlan(cscan), estate, eflags & ~(EXEC_FLAG_BACKWARD | EXEC_FLAG_MARK));
 	node->ncols = intVal(linitial(cscan->custom_private));
+	node->bound = intVal(lthird(cscan->custom_private));
 	node->ncalls = list_length(calls);
 	node->calls = palloc0(sizeof(LlmNodeCall) * Max(node->ncalls, 1));
 	foreach (lc, calls)
@@ -370,6 +389,25 @@ static CustomExecMethods exec_methods = {
 	.ReScanCustomScan = node_rescan,
 	.ExplainCustomScan = llm_node_explain,
 };
+
+void
+llm_node_usage(const LlmNodeState *node, LlmCallUsage *usage)
+{
+	int i;
+	int k;
+
+	*usage = node->usage;
+	for (i = 0; i < node->nrows; i++)
+	{
+		const LlmNodeRow *row = &node->ring[(node->head + i) % node->cap];
+
+		for (k = 0; k < node->ncalls; k++)
+		{
+			if (row->calls[k] != NULL)
+				llm_call_usage(row->calls[k], usage);
+		}
+	}
+}
 
 Node *
 llm_node_create_state(CustomScan *cscan)

@@ -3,76 +3,26 @@
 
 #include "pg/node/node.h"
 
-#include "catalog/pg_proc.h"
 #include "commands/explain.h"
-#include "funcapi.h"
 #include "lib/stringinfo.h"
-#include "nodes/nodeFuncs.h"
 #include "pg/compat.h"
 #include "utils/ruleutils.h"
-#include "utils/syscache.h"
-
-/* Names of the function's input arguments, or NULL. */
-static char **
-argument_names(Oid funcid, int *n)
-{
-	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
-	Oid *types;
-	char **names;
-	char *modes;
-
-	*n = 0;
-	if (!HeapTupleIsValid(tuple))
-		return NULL;
-	*n = get_func_arg_info(tuple, &types, &names, &modes);
-	ReleaseSysCache(tuple);
-	return names;
-}
-
-/* A call as a user would write it: defaulted arguments left out, later ones by name. */
-static char *
-call_text(const LlmNodeCall *call, List *dpcontext, bool useprefix)
-{
-	StringInfoData buf;
-	int nnames;
-	char **names = argument_names(call->expr->funcid, &nnames);
-	ListCell *lc;
-	bool skipped = false;
-	bool first = true;
-
-	initStringInfo(&buf);
-	appendStringInfo(&buf, "%s(", llm_func_name(call->func));
-	foreach (lc, call->expr->args)
-	{
-		Node *arg = (Node *) lfirst(lc);
-		int i = foreach_current_index(lc);
-
-		if (i > 0 && IsA(arg, Const) && ((Const *) arg)->constisnull)
-		{
-			skipped = true;
-			continue;
-		}
-		if (!first)
-			appendStringInfoString(&buf, ", ");
-		if (skipped && names != NULL && i < nnames)
-			appendStringInfo(&buf, "%s => ", names[i]);
-		appendStringInfoString(&buf, deparse_expression(arg, dpcontext, useprefix, false));
-		first = false;
-	}
-	appendStringInfoChar(&buf, ')');
-	return buf.data;
-}
 
 static void
 explain_calls(LlmNodeState *node, List *ancestors, ExplainState *es)
 {
 	List *dpcontext = set_deparse_context_plan(es->deparse_cxt, node->css.ss.ps.plan, ancestors);
 	bool useprefix = list_length(es->rtable) > 1 || es->verbose;
+	CustomScan *cscan = (CustomScan *) node->css.ss.ps.plan;
 	List *texts = NIL;
-	int i;
+	ListCell *lc;
 
-	for (i = 0; i < node->ncalls; i++)
-		texts = lappend(texts, call_text(&node->calls[i], dpcontext, useprefix));
+	for_each_from(lc, cscan->custom_scan_tlist, node->ncols)
+	{
+		Node *call = (Node *) ((TargetEntry *) lfirst(lc))->expr;
+
+		texts = lappend(texts, deparse_expression(call, dpcontext, useprefix, false));
+	}
 	ExplainPropertyList("LLM Calls", texts, es);
 }
 
@@ -83,10 +33,8 @@ average(double sum, int64 n)
 }
 
 static void
-explain_usage_text(const LlmNodeState *node, ExplainState *es)
+explain_usage_text(const LlmNodeState *node, const LlmCallUsage *u, ExplainState *es)
 {
-	const LlmCallUsage *u = &node->usage;
-
 	appendStringInfoSpaces(es->str, es->indent * 2);
 	appendStringInfo(es->str, "LLM Model: %s   Requests: " INT64_FORMAT "   Peak In Flight: %d\n",
 					 node->model != NULL ? node->model : "none", u->requests, node->peak);
@@ -103,10 +51,8 @@ explain_usage_text(const LlmNodeState *node, ExplainState *es)
 }
 
 static void
-explain_usage_properties(const LlmNodeState *node, ExplainState *es)
+explain_usage_properties(const LlmNodeState *node, const LlmCallUsage *u, ExplainState *es)
 {
-	const LlmCallUsage *u = &node->usage;
-
 	if (node->model != NULL)
 		ExplainPropertyText("LLM Model", node->model, es);
 	ExplainPropertyInteger("LLM Requests", NULL, u->requests, es);
@@ -126,15 +72,17 @@ void
 llm_node_explain(CustomScanState *css, List *ancestors, ExplainState *es)
 {
 	LlmNodeState *node = (LlmNodeState *) css;
+	LlmCallUsage usage;
 
 	explain_calls(node, ancestors, es);
 	if (!es->analyze)
 		return;
+	llm_node_usage(node, &usage);
 	if (es->format == EXPLAIN_FORMAT_TEXT)
-		explain_usage_text(node, es);
+		explain_usage_text(node, &usage, es);
 	else
-		explain_usage_properties(node, es);
-	if (es->verbose && node->usage.numerics_key != 0)
+		explain_usage_properties(node, &usage, es);
+	if (es->verbose && usage.numerics_key != 0)
 		ExplainPropertyText("LLM Numerics Key",
-							psprintf("%016llx", (unsigned long long) node->usage.numerics_key), es);
+							psprintf("%016llx", (unsigned long long) usage.numerics_key), es);
 }

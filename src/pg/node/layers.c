@@ -26,11 +26,15 @@
 
 #include "pg/node/layers.h"
 
+#include "access/htup_details.h"
+#include "catalog/pg_proc.h"
+#include "funcapi.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "pg/call.h"
 #include "pg/node/node.h"
+#include "utils/syscache.h"
 
 /* One layer while it is being built. */
 typedef struct Layer
@@ -39,7 +43,9 @@ typedef struct Layer
 	List *qual;      /* quals of the layer, in INDEX_VAR */
 	List *cols;      /* expressions in P's Vars that the layer takes from below */
 	List *calls;     /* FuncExprs; arguments are Consts or OUTER_VAR columns */
+	List *originals; /* of calls, in P's Vars; NULL for a call that must not be shared */
 	List *call_vars; /* the INDEX_VAR Vars that stand for calls; numbered when cols is final */
+	List *call_of;   /* for each of call_vars the number of its call, from 0 */
 } Layer;
 
 static bool
@@ -47,6 +53,8 @@ is_our_call(Node *node)
 {
 	return IsA(node, FuncExpr) && llm_func_find(((FuncExpr *) node)->funcid) != NULL;
 }
+
+static bool has_call(Node *expr);
 
 /* Below these an expression may not be evaluated, or not once per row. */
 static bool
@@ -64,7 +72,11 @@ is_barrier(Node *node)
 		case T_SubPlan:
 		case T_AlternativeSubPlan:
 		case T_ArrayCoerceExpr:
+		case T_RowCompareExpr:
 			return true;
+		case T_SubscriptingRef: /* of NULL: the subscripts are not evaluated */
+			return has_call((Node *) ((SubscriptingRef *) node)->refupperindexpr) ||
+				   has_call((Node *) ((SubscriptingRef *) node)->reflowerindexpr);
 		case T_BoolExpr:
 			return ((BoolExpr *) node)->boolop != NOT_EXPR;
 		default:
@@ -115,12 +127,28 @@ column_var(Index varno, AttrNumber attno, Node *expr)
 	return makeVar(varno, attno, exprType(expr), exprTypmod(expr), exprCollation(expr), 0);
 }
 
-/* Note a call of the layer; its value is the Var returned. */
-static Node *
-layer_call(Layer *layer, FuncExpr *call)
+/* Number (from 0) of a call that the parser has copied from the same place of the query, as it does
+ * for (llm_generate_result(x)).*; -1 when there is none. */
+static int
+find_original(const Layer *layer, const FuncExpr *call)
+{
+	ListCell *lc;
+
+	foreach (lc, layer->originals)
+	{
+		const FuncExpr *other = lfirst(lc);
+
+		if (other != NULL && other->location == call->location && equal(other, call))
+			return foreach_current_index(lc);
+	}
+	return -1;
+}
+
+/* Note a call of the layer. */
+static void
+add_call(Layer *layer, FuncExpr *call, bool shared)
 {
 	FuncExpr *copy = makeNode(FuncExpr);
-	Var *var;
 	ListCell *lc;
 
 	*copy = *call;
@@ -133,9 +161,26 @@ layer_call(Layer *layer, FuncExpr *call)
 			arg = (Node *) column_var(OUTER_VAR, layer_column(layer, (Expr *) arg), arg);
 		copy->args = lappend(copy->args, arg);
 	}
-	var = makeVar(INDEX_VAR, 0, copy->funcresulttype, -1, copy->funccollid, 0);
 	layer->calls = lappend(layer->calls, copy);
+	layer->originals = lappend(layer->originals, shared ? call : NULL);
+}
+
+/* The Var that stands for a call of the layer. field: a field of its result is selected. */
+static Node *
+layer_call(Layer *layer, FuncExpr *call, bool field)
+{
+	bool shared = field && call->location >= 0;
+	int number = shared ? find_original(layer, call) : -1;
+	Var *var;
+
+	if (number < 0)
+	{
+		number = list_length(layer->calls);
+		add_call(layer, call, shared);
+	}
+	var = makeVar(INDEX_VAR, 0, call->funcresulttype, -1, call->funccollid, 0);
 	layer->call_vars = lappend(layer->call_vars, var);
+	layer->call_of = lappend_int(layer->call_of, number);
 	return (Node *) var;
 }
 
@@ -158,7 +203,15 @@ layer_mutator(Node *node, void *context)
 	if (!cxt->frozen)
 	{
 		if (is_our_call(node))
-			return layer_call(cxt->layer, (FuncExpr *) node);
+			return layer_call(cxt->layer, (FuncExpr *) node, false);
+		if (IsA(node, FieldSelect) && is_our_call((Node *) ((FieldSelect *) node)->arg))
+		{
+			FieldSelect *copy = makeNode(FieldSelect);
+
+			*copy = *(FieldSelect *) node;
+			copy->arg = (Expr *) layer_call(cxt->layer, (FuncExpr *) copy->arg, true);
+			return (Node *) copy;
+		}
 		if (is_barrier(node))
 		{
 			MutatorContext frozen = {cxt->layer, true};
@@ -181,16 +234,16 @@ layer_rewrite(Layer *layer, Node *expr)
 static void
 layer_number_calls(Layer *layer)
 {
-	AttrNumber attno = list_length(layer->cols);
+	AttrNumber first = list_length(layer->cols) + 1;
 	ListCell *lc;
+	ListCell *number;
 
-	foreach (lc, layer->call_vars)
+	forboth(lc, layer->call_vars, number, layer->call_of)
 	{
 		Var *var = (Var *) lfirst(lc);
 
-		attno++;
-		var->varattno = attno;
-		var->varattnosyn = attno;
+		var->varattno = first + lfirst_int(number);
+		var->varattnosyn = var->varattno;
 	}
 }
 
@@ -246,6 +299,51 @@ tlist_has_call(List *tlist)
 	return false;
 }
 
+/* A call as a user would write it: defaulted arguments left out, later ones by name. */
+static FuncExpr *
+call_shown(const FuncExpr *call)
+{
+	FuncExpr *shown = (FuncExpr *) copyObjectImpl(call);
+	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(call->funcid));
+	Oid *types;
+	char **names;
+	char *modes;
+	int n;
+	bool skipped = false;
+	ListCell *lc;
+
+	if (!HeapTupleIsValid(tuple))
+		return shown;
+	n = get_func_arg_info(tuple, &types, &names, &modes);
+	ReleaseSysCache(tuple);
+	if (names == NULL || n < list_length(call->args))
+		return shown;
+	shown->args = NIL;
+	foreach (lc, call->args)
+	{
+		int i = foreach_current_index(lc);
+		Node *arg = copyObject((Node *) lfirst(lc));
+
+		if (i > 0 && IsA(arg, Const) && ((Const *) arg)->constisnull)
+		{
+			skipped = true;
+			continue;
+		}
+		if (skipped)
+		{
+			NamedArgExpr *named = makeNode(NamedArgExpr);
+
+			named->arg = (Expr *) arg;
+			named->name = names[i];
+			named->argnumber = i;
+			named->location = -1;
+			arg = (Node *) named;
+		}
+		shown->args = lappend(shown->args, arg);
+	}
+	return shown;
+}
+
 /* The scan tuple's description: the child's columns, then the calls. */
 static List *
 layer_scan_tlist(const Layer *layer)
@@ -263,8 +361,8 @@ layer_scan_tlist(const Layer *layer)
 											   NULL, false));
 	}
 	foreach (lc, layer->calls)
-		tlist =
-			lappend(tlist, makeTargetEntry((Expr *) copyObject(lfirst(lc)), ++resno, NULL, false));
+		tlist = lappend(tlist, makeTargetEntry((Expr *) call_shown(lfirst_node(FuncExpr, lc)),
+											   ++resno, NULL, false));
 	return tlist;
 }
 
@@ -277,7 +375,8 @@ layer_plan(const Layer *layer, Plan *child, int *next_id)
 	cscan->methods = &llm_node_scan_methods;
 	cscan->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	cscan->custom_scan_tlist = layer_scan_tlist(layer);
-	cscan->custom_private = list_make2(makeInteger(list_length(layer->cols)), layer->calls);
+	cscan->custom_private =
+		list_make3(makeInteger(list_length(layer->cols)), layer->calls, makeInteger(0));
 	plan->targetlist = layer->tlist;
 	plan->qual = layer->qual;
 	plan->lefttree = child;

@@ -2,8 +2,10 @@
  * pg/node/node.h - what the planner's and the executor's halves of the LLM Batch node share.
  *
  * Row layout of a node: the scan tuple is [columns of the child | results of the node's calls];
- * target list and quals refer to it by INDEX_VAR. custom_private = (ncols, list of calls), each call
- * a FuncExpr whose arguments are Vars of the child (OUTER_VAR) or Consts.
+ * target list and quals refer to it by INDEX_VAR. custom_private = (ncols, list of calls, bound):
+ * each call is a FuncExpr whose arguments are Vars of the child (OUTER_VAR) or Consts, bound is the
+ * most rows that the plan above can take, 0 = not known. In custom_scan_tlist the calls stand as
+ * EXPLAIN shall show them; they are never evaluated.
  */
 #ifndef LLM_PG_NODE_NODE_H
 #define LLM_PG_NODE_NODE_H
@@ -26,7 +28,6 @@ typedef struct LlmNodeArg
 typedef struct LlmNodeCall
 {
 	const LlmFunc *func;
-	FuncExpr *expr; /* for EXPLAIN */
 	int nargs;
 	LlmNodeArg *args; /* [nargs] */
 } LlmNodeCall;
@@ -55,6 +56,8 @@ typedef struct LlmNodeState
 	int nrows;                  /* rows in the ring */
 	int nsent;                  /* of them sent, from the oldest on */
 	Size nbytes;                /* sum over the ring */
+	int bound;                  /* rows that a LIMIT above can take, 0 = not known */
+	int64 nread;                /* rows read since the last (re)scan */
 	int window;                 /* rows that may be read ahead now */
 	int until_grow;             /* rows to emit before the window doubles */
 	bool eof;                   /* the child is exhausted */
@@ -62,13 +65,16 @@ typedef struct LlmNodeState
 	char *first_error;          /* text of the first of them */
 	int peak;                   /* most rows in flight at once */
 	const char *model;          /* name of the model of the last call, in es_query_cxt */
-	LlmCallUsage usage;         /* sums for EXPLAIN */
+	LlmCallUsage usage;         /* sums over the rows that have left the ring */
 } LlmNodeState;
 
 extern CustomScanMethods llm_node_scan_methods;
 
 /* Executor's constructor, named by llm_node_scan_methods. */
 extern Node *llm_node_create_state(CustomScan *cscan);
+
+/* Sums over all rows read so far, those read ahead included. */
+extern void llm_node_usage(const LlmNodeState *node, LlmCallUsage *usage);
 
 /* EXPLAIN callback. */
 extern void llm_node_explain(CustomScanState *css, List *ancestors, struct ExplainState *es);

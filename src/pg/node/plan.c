@@ -4,12 +4,15 @@
  * Two stages. The first may turn the query into an equivalent one that calls the model less often;
  * it runs before planning. The second walks the finished plan and hands every node that can be taken
  * apart to layers.c. What is left alone takes the scalar path, which is always right: nodes of joins
- * and aggregates, the inner side of a nested loop or merge join (rescans, mark and restore),
- * set-returning targets, plans for SCROLL cursors, and foreign custom nodes.
+ * and aggregates, the inner side of a nested loop or merge join (rescans, mark and restore) but for
+ * what is sorted or hashed there, set-returning targets, plans for SCROLL cursors, and foreign scans
+ * and custom nodes.
  */
 #include "postgres.h"
 
 #include "pg/node/plan.h"
+
+#include <limits.h>
 
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
@@ -53,6 +56,8 @@ tlist_has_multiexpr(List *tlist)
 static bool
 can_take_apart(Plan *plan)
 {
+	if (plan->async_capable)
+		return false; /* an Append talks to it directly */
 	switch (nodeTag(plan))
 	{
 		case T_SeqScan:
@@ -69,6 +74,8 @@ can_take_apart(Plan *plan)
 		case T_CteScan:
 		case T_NamedTuplestoreScan:
 		case T_WorkTableScan:
+		case T_Gather:
+		case T_GatherMerge:
 			break;
 		case T_Result:
 			if (plan->lefttree == NULL)
@@ -91,7 +98,52 @@ walk_list(List *plans, bool fixed, int *next_id)
 		lfirst(lc) = walk_plan((Plan *) lfirst(lc), fixed, next_id);
 }
 
-/* fixed: below the inner side of a join, where nothing is put in. */
+/* Rows that a LIMIT lets through, 0 = not known while planning. */
+static int
+limit_bound(const Limit *limit)
+{
+	int64 bound = 0;
+	const Node *parts[2];
+	int i;
+
+	parts[0] = limit->limitCount;
+	parts[1] = limit->limitOffset;
+	if (parts[0] == NULL || limit->limitOption == LIMIT_OPTION_WITH_TIES)
+		return 0;
+	for (i = 0; i < 2; i++)
+	{
+		const Const *c = (const Const *) parts[i];
+
+		if (c == NULL)
+			continue;
+		if (!IsA(c, Const) || c->constisnull || DatumGetInt64(c->constvalue) > INT_MAX / 2)
+			return 0;
+		bound += Max(DatumGetInt64(c->constvalue), 0);
+	}
+	return (int) bound;
+}
+
+/* Tell the nodes below a LIMIT that pass on every row how many rows can be of use. */
+static void
+set_bound(Plan *plan, int bound)
+{
+	while (plan != NULL && plan->qual == NIL)
+	{
+		if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &llm_node_scan_methods)
+			lthird(((CustomScan *) plan)->custom_private) = makeInteger(bound);
+		else if (IsA(plan, SubqueryScan))
+		{
+			plan = ((SubqueryScan *) plan)->subplan;
+			continue;
+		}
+		else if (!IsA(plan, Result))
+			return;
+		plan = plan->lefttree;
+	}
+}
+
+/* fixed: on the inner side of a join, where nothing is put in: it may be scanned again for every
+ * outer row, or be marked and restored. What is read in one go is not. */
 static Plan *
 walk_plan(Plan *plan, bool fixed, int *next_id)
 {
@@ -100,6 +152,8 @@ walk_plan(Plan *plan, bool fixed, int *next_id)
 	if (plan == NULL)
 		return NULL;
 	check_stack_depth();
+	if (IsA(plan, Sort) || IsA(plan, Hash))
+		fixed = false;
 	inner_fixed = fixed || IsA(plan, NestLoop) || IsA(plan, MergeJoin);
 	plan->lefttree = walk_plan(plan->lefttree, fixed, next_id);
 	plan->righttree = walk_plan(plan->righttree, inner_fixed, next_id);
@@ -114,6 +168,10 @@ walk_plan(Plan *plan, bool fixed, int *next_id)
 		case T_SubqueryScan:
 			((SubqueryScan *) plan)->subplan =
 				walk_plan(((SubqueryScan *) plan)->subplan, fixed, next_id);
+			break;
+		case T_Limit:
+			if (limit_bound((Limit *) plan) > 0)
+				set_bound(plan->lefttree, limit_bound((Limit *) plan));
 			break;
 		default:
 			break;
