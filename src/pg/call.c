@@ -469,16 +469,6 @@ llm_call_nbytes(const LlmCall *call)
 	return MemoryContextMemAllocated(call->cxt, true);
 }
 
-void
-llm_call_warn_failed(int64 n, const char *first_error)
-{
-	ereport(WARNING,
-			(errmsg_plural(INT64_FORMAT " llm_infer call failed and gave NULL",
-						   INT64_FORMAT " llm_infer calls failed and gave NULL", (unsigned long) n,
-						   n),
-			 first_error && *first_error ? errdetail("First error: %s.", first_error) : 0));
-}
-
 const char *
 llm_call_error_text(const LlmCall *call)
 {

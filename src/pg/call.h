@@ -50,7 +50,7 @@ extern bool llm_call_finished(const LlmCall *call);
 extern void llm_call_wait(LlmCall *call);
 
 /* The result in CurrentMemoryContext; raises the call's error unless its on_error is null, then
- * *isnull and *failed are set and the caller counts it for the statement's one WARNING. */
+ * *isnull and *failed are set and the caller counts it (pg/hidden.h). */
 extern Datum llm_call_result(LlmCall *call, bool *isnull, bool *failed);
 
 /* Add this finished call to usage. */
@@ -68,8 +68,6 @@ extern Size llm_call_nbytes(const LlmCall *call);
 /* Receive what has arrived for any call, without blocking. */
 extern void llm_call_poll(void);
 
-/* The one WARNING of a statement whose on_error => 'null' hid n errors. */
-extern void llm_call_warn_failed(int64 n, const char *first_error);
 /* Text of the error that llm_call_result hid; '' when none. */
 extern const char *llm_call_error_text(const LlmCall *call);
 

@@ -1,69 +1,13 @@
 /* pg/funcs.c - the scalar path: one call, submitted and waited for. */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "fmgr.h"
 #include "pg/call.h"
 #include "pg/compat.h"
 #include "pg/func.h"
-#include "utils/memutils.h"
+#include "pg/hidden.h"
 
-/*
- * Errors that on_error => 'null' hid in this statement. The WARNING is due when the memory of the
- * calling expression goes (the end of the executor), or at the end of the transaction for expressions
- * that live longer than their statement, such as PL/pgSQL's.
- */
-static int64 n_hidden = 0;
-static char first_hidden[256];
-
-static void
-warn_hidden(void)
-{
-	int64 n = n_hidden;
-
-	n_hidden = 0;
-	if (n > 0)
-		llm_call_warn_failed(n, first_hidden);
-}
-
-static void
-expression_ends(void *arg)
-{
-	if (IsTransactionState() && !IsAbortedTransactionBlockState())
-		warn_hidden();
-}
-
-static void
-transaction_ends(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_PRE_COMMIT)
-		warn_hidden();
-	else if (event == XACT_EVENT_ABORT)
-		n_hidden = 0;
-}
-
-static void
-note_hidden(FunctionCallInfo fcinfo, const LlmCall *call)
-{
-	static bool registered = false;
-
-	if (!registered)
-	{
-		RegisterXactCallback(transaction_ends, NULL);
-		registered = true;
-	}
-	if (fcinfo->flinfo->fn_extra == NULL)
-	{
-		MemoryContextCallback *callback =
-			MemoryContextAllocZero(fcinfo->flinfo->fn_mcxt, sizeof(MemoryContextCallback));
-
-		callback->func = expression_ends;
-		MemoryContextRegisterResetCallback(fcinfo->flinfo->fn_mcxt, callback);
-		fcinfo->flinfo->fn_extra = callback;
-	}
-	if (n_hidden++ == 0)
-		strlcpy(first_hidden, llm_call_error_text(call), sizeof(first_hidden));
-}
+static char warning_armed; /* its address is in fn_extra when llm_hidden_arm has been called */
 
 static Datum
 run(FunctionCallInfo fcinfo, LlmFuncKind kind)
@@ -78,7 +22,14 @@ run(FunctionCallInfo fcinfo, LlmFuncKind kind)
 	llm_call_wait(call);
 	result = llm_call_result(call, &fcinfo->isnull, &failed);
 	if (failed)
-		note_hidden(fcinfo, call);
+	{
+		if (fcinfo->flinfo->fn_extra == NULL)
+		{
+			llm_hidden_arm(fcinfo->flinfo->fn_mcxt);
+			fcinfo->flinfo->fn_extra = &warning_armed;
+		}
+		llm_hidden_note(llm_call_error_text(call));
+	}
 	llm_call_free(call);
 	return result;
 }

@@ -19,6 +19,7 @@
 #include "miscadmin.h"
 #include "pg/compat.h"
 #include "pg/guc.h"
+#include "pg/hidden.h"
 #include "utils/memutils.h"
 
 #define WINDOW_START 8
@@ -191,9 +192,12 @@ note_call(LlmNodeState *node, const LlmCall *call, bool failed)
 
 	if (model != NULL && (node->model == NULL || strcmp(node->model, model) != 0))
 		node->model = MemoryContextStrdup(node->css.ss.ps.state->es_query_cxt, model);
-	if (failed && node->nfailed++ == 0)
-		node->first_error =
-			MemoryContextStrdup(node->css.ss.ps.state->es_query_cxt, llm_call_error_text(call));
+	if (!failed)
+		return;
+	if (!node->armed)
+		llm_hidden_arm(node->css.ss.ps.state->es_query_cxt);
+	node->armed = true;
+	llm_hidden_note(llm_call_error_text(call));
 }
 
 /* Wait for the oldest row and put it into the scan slot; its error is raised here. */
@@ -376,8 +380,6 @@ node_end(CustomScanState *css)
 	LlmNodeState *node = (LlmNodeState *) css;
 
 	drop_rows(node);
-	if (node->nfailed > 0)
-		llm_call_warn_failed(node->nfailed, node->first_error);
 	ExecEndNode(outerPlanState(css));
 }
 

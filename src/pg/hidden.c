@@ -1,0 +1,68 @@
+/*
+ * pg/hidden.c - count what on_error => 'null' hid, and say it once per statement.
+ *
+ * The WARNING is due when the executor's memory of the statement goes. Expressions that live longer
+ * than their statement, such as PL/pgSQL's, are covered by the end of the transaction. A statement
+ * that fails says nothing: its error is what counts.
+ */
+#include "postgres.h"
+
+#include "pg/hidden.h"
+
+#include "access/xact.h"
+#include "utils/palloc.h"
+
+static int64 n_hidden = 0;
+static char first_hidden[256]; /* the first of them */
+
+static void
+warn(void)
+{
+	int64 n = n_hidden;
+
+	n_hidden = 0;
+	if (n == 0)
+		return;
+	ereport(WARNING, (errmsg_plural(INT64_FORMAT " llm_infer call failed and gave NULL",
+									INT64_FORMAT " llm_infer calls failed and gave NULL",
+									(unsigned long) n, n),
+					  errdetail("First error: %s.", first_hidden)));
+}
+
+static void
+memory_goes(void *arg)
+{
+	if (IsTransactionState() && !IsAbortedTransactionBlockState())
+		warn();
+}
+
+static void
+transaction_ends(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PRE_COMMIT)
+		warn();
+	else if (event == XACT_EVENT_ABORT)
+		n_hidden = 0;
+}
+
+void
+llm_hidden_arm(MemoryContext cxt)
+{
+	static bool registered = false;
+	MemoryContextCallback *callback = MemoryContextAllocZero(cxt, sizeof(MemoryContextCallback));
+
+	if (!registered)
+	{
+		RegisterXactCallback(transaction_ends, NULL);
+		registered = true;
+	}
+	callback->func = memory_goes;
+	MemoryContextRegisterResetCallback(cxt, callback);
+}
+
+void
+llm_hidden_note(const char *error)
+{
+	if (n_hidden++ == 0)
+		strlcpy(first_hidden, error, sizeof(first_hidden));
+}
