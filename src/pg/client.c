@@ -38,6 +38,7 @@ static uint32 credit_requests = 0;
 static uint64 credit_nbytes = 0;
 static uint64 next_id = 1;
 static TimestampTz down_since = 0; /* waiting for an engine since; 0 = not waiting */
+static TimestampTz last_ready = 0; /* while waiting: an engine was up, though it did not greet */
 static bool callbacks_registered = false;
 
 static LlmClientRequest *
@@ -409,13 +410,14 @@ check_deadlines(LlmClientRequest *req)
 	if (llm_connection_state() != LLM_CONNECTION_READY)
 	{
 		LlmEngineStatus status;
-		int64 limit = llm_guc_engine_timeout;
+		int64 limit = (int64) llm_guc_engine_timeout * 1000;
 
 		llm_shmem_status(&status);
-		/* An engine that is up but does not greet hangs: leave the watchdog its time. */
+		/* An engine that is up but does not greet hangs: the watchdog needs its time, and the next
+		 * engine has its own. */
 		if (status.state == LLM_ENGINE_READY)
-			limit *= 2;
-		if (down_since != 0 && now - down_since > limit * 1000)
+			last_ready = now;
+		if (now - Max(down_since, last_ready) > limit || now - down_since > 3 * limit)
 		{
 			fail_unavailable(req, &status);
 			return 0;

@@ -10,6 +10,9 @@
 
 #include "core/status.h"
 
+/* PostgreSQL's own macro names the compiler that the server was built with. */
+#define LLM_PRINTF(f, a) __attribute__((format(printf, f, a)))
+
 /* Strings are palloc'd where they were set, in the database's encoding. */
 typedef struct LlmFailure
 {
@@ -24,10 +27,9 @@ extern int llm_error_sqlstate(LlmStatus status);
 
 /* Set f (memory of CurrentMemoryContext) and give back false, so that callers can write
  * `return llm_failure_set(...)`. Clears detail and hint. */
-extern bool llm_failure_set(LlmFailure *f, int sqlstate, const char *fmt, ...)
-	pg_attribute_printf(3, 4);
-extern void llm_failure_detail(LlmFailure *f, const char *fmt, ...) pg_attribute_printf(2, 3);
-extern void llm_failure_hint(LlmFailure *f, const char *fmt, ...) pg_attribute_printf(2, 3);
+extern bool llm_failure_set(LlmFailure *f, int sqlstate, const char *fmt, ...) LLM_PRINTF(3, 4);
+extern void llm_failure_detail(LlmFailure *f, const char *fmt, ...) LLM_PRINTF(2, 3);
+extern void llm_failure_hint(LlmFailure *f, const char *fmt, ...) LLM_PRINTF(2, 3);
 
 /* Set f from the engine's answer; the texts are UTF-8, detail and hint may be NULL. */
 extern void llm_failure_set_status(LlmFailure *f, LlmStatus status, const char *text,

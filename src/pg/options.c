@@ -413,8 +413,9 @@ read_real_key(LlmOptions *o, const RealKey *k, const JsonbValue *v, LlmFailure *
 	if (!json_real(v, &d) || isnan(d) || d < k->low || d > k->high ||
 		(k->above_low && (float) d <= k->low))
 		return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE,
-							   "option \"%s\" must be a number %s %g and at most %g", k->name,
-							   k->above_low ? "above" : "from", k->low, k->high);
+							   k->above_low ? "option \"%s\" must be above %g and at most %g"
+											: "option \"%s\" must be between %g and %g",
+							   k->name, k->low, k->high);
 	value = (float) d;
 	memcpy((char *) &o->rest + k->value_offset, &value, sizeof(value));
 	*(protobuf_c_boolean *) ((char *) &o->rest + k->has_offset) = true;

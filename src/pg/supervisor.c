@@ -354,6 +354,8 @@ turn(void)
 		sv.restart_ms -= elapsed;
 		if (sv.restart_ms <= 0)
 			start_engine();
+		/* It waits for its settings. */
+		talk();
 	}
 }
 
