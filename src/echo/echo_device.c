@@ -258,6 +258,7 @@ echo_step_wait(LlmDevice *dev, uint64_t step, LlmStepOut *out, LlmError *err)
 		return llm_error_set(err, LLM_E_INTERNAL, "step %llu has nothing to wait for",
 							 (unsigned long long) step);
 	llm_echo_fault_step(&d->fault, step);
+	d->slow_ms = 0;
 	memset(d->logits, 0, (size_t) d->batch.n_out * LLM_ECHO_VOCAB * sizeof(float));
 	for (int32_t i = 0; i < d->batch.n_out; i++)
 	{
@@ -268,6 +269,8 @@ echo_step_wait(LlmDevice *dev, uint64_t step, LlmStepOut *out, LlmError *err)
 		if (out->rows[i].token >= 0)
 			d->logits[(size_t) i * LLM_ECHO_VOCAB + (size_t) out->rows[i].token] = LOGIT_PICKED;
 	}
+	if (d->slow_ms > 0)
+		llm_echo_sleep(d->slow_ms);
 	out->logits = d->logits;
 	out->ld_logits = LLM_ECHO_VOCAB;
 	return LLM_OK;

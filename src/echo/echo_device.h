@@ -6,6 +6,8 @@
  * are words that begin with @ and are not part of the reply:
  *   @delay=MS      sleep before the first token      @error=TEXT  the row fails with TEXT
  *   @nan           the row fails as NaN logits do    @crash       abort()
+ *   @slow=MS       each token takes MS, slept once per step for all rows: a long request that
+ *                  blocks nobody
  *   @hang          never return                      @tokens=N    repeat the reply up to N bytes
  *   @seed          the reply is the row's seed
  * The reply is the text of the prompt's last user turn (of the whole prompt when it has no turns),

@@ -23,6 +23,7 @@ typedef struct LlmEchoDevice
 	LlmBatch batch;              /* of the step being recorded or run */
 	LlmAct out;                  /* rows handed to sample */
 	const LlmSampling *sampling; /* NULL until sample is recorded */
+	int32_t slow_ms;             /* longest @slow of the step's rows */
 	uint64_t step;               /* steps ended */
 	LlmError error;              /* first failure of the step; code LLM_OK = none */
 } LlmEchoDevice;

@@ -85,6 +85,8 @@ directive_apply(LlmEchoReply *r, LlmStr word, uint64_t seed)
 
 	if (llm_str_eq(name, "@delay"))
 		known = number_read(value, DELAY_MAX, &r->delay_ms);
+	else if (llm_str_eq(name, "@slow"))
+		known = number_read(value, DELAY_MAX, &r->slow_ms);
 	else if (llm_str_eq(name, "@tokens"))
 		known = number_read(value, TOKENS_MAX, &r->n_bytes);
 	else if (llm_str_eq(name, "@error") && value.len > 0)

@@ -14,6 +14,7 @@ typedef struct LlmEchoReply
 	int32_t len;        /* bytes of text; may be 0 */
 	int32_t n_bytes;    /* bytes to say before the end token */
 	int32_t delay_ms;   /* before the first token */
+	int32_t slow_ms;    /* per token */
 	bool nan;           /* fail as NaN logits do */
 	bool crash;         /* abort the process */
 	bool hang;          /* never return */

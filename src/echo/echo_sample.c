@@ -89,6 +89,8 @@ llm_echo_row_sample(LlmEchoDevice *d, int32_t r, const LlmSampleRow *row, LlmSam
 	llm_echo_reply_parse(d->tokens, row->n_prompt, row->p.seed, d->text, &reply);
 	if (i == 0)
 		reply_faults(&reply);
+	if (reply.slow_ms > d->slow_ms)
+		d->slow_ms = reply.slow_ms;
 	if (reply.status != LLM_OK)
 	{
 		row_fail(out, reply.status, "%s", reply.message);

@@ -635,6 +635,12 @@ test_delays(void **state)
 	assert_true(seconds() - t >= 0.06); /* once, not per token */
 	rig_close(&g);
 	t = seconds();
+	rig_open(&g, NULL);
+	seq_prompt(&q, "@slow=20 ab");
+	assert_string_equal(talk(&g, &q, 64, &last), "ab");
+	assert_true(seconds() - t >= 0.06); /* two bytes and the end */
+	rig_close(&g);
+	t = seconds();
 	rig_open(&g, "slow_step=20");
 	seq_prompt(&q, "ab");
 	talk(&g, &q, 64, &last);
