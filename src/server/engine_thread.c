@@ -28,6 +28,7 @@
 
 #define BATCH_MAX 1024        /* sequences in a step, see llm.h */
 #define STEP_FAILURES_MAX 3   /* in a row: the device is lost, a new process may find it again */
+#define LOG_AGAIN_MS 60000    /* before the same failure of a load is logged again */
 #define WAIT_UNCOUNTED_MS 100 /* less is not taken off a timeout, so that errors quote the user's */
 
 struct LlmEngineThread
@@ -43,6 +44,8 @@ struct LlmEngineThread
 	LlmModelInfo model;        /* of models.resident */
 	LlmSpec *load_failed;      /* its waiting tickets fail with load_error; one reference */
 	LlmError load_error;
+	char logged[1000];                /* the failure of a load that was logged last */
+	int64_t logged_ms;                /* and when */
 	LlmBuf out;                       /* records and frames of this turn */
 	LlmTicket *submitting;            /* inside llm_engine_submit */
 	bool submitting_ended;            /* and its answer has come */
@@ -334,6 +337,21 @@ unblame_for_load(LlmEngineThread *w, const LlmSpec *spec)
 			unblame(w, t);
 }
 
+/* A table of rows for a broken model fails row by row: one line will do. */
+static void
+log_load_failure(LlmEngineThread *w, const LlmSpec *spec)
+{
+	char line[sizeof(w->logged)];
+
+	snprintf(line, sizeof(line), "model \"%s\" cannot be loaded: %s%s%s", spec->spec.path,
+			 w->load_error.text, w->load_error.detail[0] == '\0' ? "" : ": ", w->load_error.detail);
+	if (strcmp(line, w->logged) == 0 && now_ms() - w->logged_ms < LOG_AGAIN_MS)
+		return;
+	llm_log(LLM_LOG_WARNING, "%s", line);
+	memcpy(w->logged, line, sizeof(line));
+	w->logged_ms = now_ms();
+}
+
 /* Load the model of the head. The tickets that fail with it are failed in the next turn, together
  * with those that come in meanwhile. */
 static void
@@ -360,8 +378,7 @@ swap(LlmEngineThread *w)
 		llm_spec_release(spec);
 		return;
 	}
-	llm_log(LLM_LOG_WARNING, "model \"%s\" cannot be loaded: %s%s%s", spec->spec.path,
-			w->load_error.text, w->load_error.detail[0] == '\0' ? "" : ": ", w->load_error.detail);
+	log_load_failure(w, spec);
 	w->load_failed = spec;
 }
 

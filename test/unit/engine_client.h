@@ -31,6 +31,9 @@
 #define COOKIE UINT64_C(0x0123456789ABCDEF)
 #define READ_TIMEOUT_S 20
 
+/* A prompt that keeps the engine busy for two seconds, in short steps. */
+#define LONG "@slow=5 @tokens=400 long "
+
 /* What a supervisor keeps across engines. */
 typedef struct Engine
 {

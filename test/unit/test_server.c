@@ -15,6 +15,17 @@
 
 #include "engine_client.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED true
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED false /* the engine under test is built like this test */
+#endif
+
 static Engine engine;
 
 static int
@@ -141,7 +152,7 @@ test_half_frame_then_close(void **state)
 	for (size_t n = 1; n <= sizeof(half); n++)
 	{
 		fd = client_open(&engine, 1);
-		client_submit(fd, 1, 1, "@delay=2000 lost");
+		client_submit(fd, 1, 1, LONG);
 		send_bytes(fd, half, n);
 		close(fd);
 	}
@@ -229,7 +240,7 @@ test_over_credit(void **state)
 	int other = client_open(&engine, 2);
 
 	for (uint64_t i = 1; i <= LLM_CREDIT_REQUESTS + 1; i++)
-		client_submit(fd, i, 1, "@delay=3000 too many");
+		client_submit(fd, i, 1, LONG);
 	expect_closed(fd, LLM_E_PROTOCOL);
 	close(fd);
 	client_submit(other, 1, 1, "unharmed");
@@ -242,7 +253,7 @@ test_duplicate_id(void **state)
 {
 	int fd = client_open(&engine, 1);
 
-	client_submit(fd, 5, 1, "@delay=3000 first");
+	client_submit(fd, 5, 1, LONG);
 	client_submit(fd, 5, 1, "second");
 	expect_closed(fd, LLM_E_PROTOCOL);
 	close(fd);
@@ -253,7 +264,7 @@ test_cancel(void **state)
 {
 	int fd = client_open(&engine, 1);
 
-	client_submit(fd, 1, 1, "@delay=5000 never seen");
+	client_submit(fd, 1, 1, LONG);
 	client_cancel(fd, 1);
 	client_cancel(fd, 1);
 	client_cancel(fd, 12345);
@@ -261,7 +272,7 @@ test_cancel(void **state)
 	expect_done(fd, 2, "next");
 	/* Cancelled credits are there again, and their requests never answer. */
 	for (uint64_t i = 100; i < 100 + LLM_CREDIT_REQUESTS; i++)
-		client_submit(fd, i, 1, "@delay=5000 never seen");
+		client_submit(fd, i, 1, LONG);
 	for (uint64_t i = 100; i < 100 + LLM_CREDIT_REQUESTS; i++)
 		client_cancel(fd, i);
 	submit_rows(fd, 1000, LLM_CREDIT_REQUESTS);
@@ -278,7 +289,7 @@ test_closed_connection_frees_the_engine(void **state)
 	int32_t left = -1;
 
 	for (uint64_t i = 1; i <= LLM_CREDIT_REQUESTS; i++)
-		client_submit(fd, i, 1, "@delay=60000 abandoned");
+		client_submit(fd, i, 1, LONG);
 	close(fd);
 	fd = client_open(&engine, 2);
 	for (int i = 0; i < 200 && left != 0; i++)
@@ -505,7 +516,7 @@ test_sigterm_is_clean(void **state)
 	engine_init(&e);
 	engine_start(&e);
 	fd = client_open(&e, 1);
-	client_submit(fd, 1, 1, "@delay=60000 interrupted");
+	client_submit(fd, 1, 1, LONG);
 	usleep(50000);
 	engine_stop(&e);
 	close(fd);
@@ -522,7 +533,7 @@ test_orphan_ends(void **state)
 	engine_init(&e);
 	engine_start(&e);
 	fd = client_open(&e, 1);
-	client_submit(fd, 1, 1, "@delay=60000 orphaned");
+	client_submit(fd, 1, 1, LONG);
 	usleep(20000);
 	shutdown(e.control_fd, SHUT_RDWR);
 	status = engine_reap(&e);
@@ -563,14 +574,17 @@ test_no_growth(void **state)
 		int extra = client_open(&engine, 100 + round);
 
 		submit_rows(fd, 1 + round * LLM_CREDIT_REQUESTS, LLM_CREDIT_REQUESTS);
-		client_submit(extra, 1, 1, "@delay=500 left behind");
+		client_submit(extra, 1, 1, LONG);
 		expect_all(fd, 1 + round * LLM_CREDIT_REQUESTS, LLM_CREDIT_REQUESTS);
 		close(extra);
 		if (round == 3)
 			before = resident_kib();
 	}
 	close(fd);
-	assert_true(resident_kib() - before < 1024);
+	if (SANITIZED)
+		puts("SKIP: memory growth cannot be seen under AddressSanitizer, which keeps freed memory");
+	else
+		assert_true(resident_kib() - before < 1024);
 }
 
 int

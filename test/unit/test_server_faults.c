@@ -59,7 +59,7 @@ static void
 submit_batch(int fd, uint64_t poison)
 {
 	for (uint64_t id = 1; id <= 8; id++)
-		client_submit(fd, id, 1, id == poison ? "@crash boom" : "@delay=30 mate");
+		client_submit(fd, id, 1, id == poison ? "@crash boom" : "@slow=5 mate");
 }
 
 /* A poison prompt among others: the batch crashes, then it crashes alone, then it is refused, and
@@ -85,7 +85,7 @@ test_poison_prompt(void **state)
 			fd = client_open(&engine, BACKEND);
 			for (uint64_t id = 1; id <= 8; id++)
 				if (!answered[id])
-					client_submit(fd, id, 1, id == 5 ? "@crash boom" : "@delay=30 mate");
+					client_submit(fd, id, 1, id == 5 ? "@crash boom" : "@slow=5 mate");
 			continue;
 		}
 		if (f->body_case == LLM__FRAME__BODY_ERROR)
@@ -124,7 +124,7 @@ test_killed_engine(void **state)
 	int fd = client_open(&engine, BACKEND);
 
 	for (uint64_t id = 1; id <= 8; id++)
-		client_submit(fd, id, 1, "@delay=300 innocent");
+		client_submit(fd, id, 1, "@slow=10 @tokens=100 innocent");
 	for (int i = 0; i < 1000 && count_entries(LLM_JOURNAL_RUNNING) < 8; i++)
 		usleep(1000);
 	assert_int_equal(count_entries(LLM_JOURNAL_RUNNING), 8);
@@ -155,7 +155,7 @@ test_terminated_engine_blames_nobody(void **state)
 {
 	int fd = client_open(&engine, BACKEND);
 
-	client_submit(fd, 1, 1, "@delay=60000 interrupted");
+	client_submit(fd, 1, 1, LONG);
 	for (int i = 0; i < 1000 && count_entries(LLM_JOURNAL_RUNNING) < 1; i++)
 		usleep(1000);
 	engine_stop(&engine);
@@ -204,7 +204,7 @@ test_swaps_serve_everybody(void **state)
 		fd[i] = client_open(&engine, BACKEND + (uint64_t) i);
 	for (uint64_t id = 1; id <= 40; id++)
 		for (int i = 0; i < 4; i++)
-			client_submit(fd[i], id, 1 + (uint32_t) i % 2, "@delay=2 either");
+			client_submit(fd[i], id, 1 + (uint32_t) i % 2, "@slow=1 either");
 	for (int i = 0; i < 4; i++)
 	{
 		for (int n = 0; n < 40; n++)
@@ -228,7 +228,7 @@ test_no_starvation(void **state)
 	int n_before = 0;
 
 	for (uint64_t id = 1; id <= 4; id++)
-		client_submit(one, id, 1, "@delay=20 steady");
+		client_submit(one, id, 1, "@slow=4 steady");
 	client_submit(two, 1, 2, "other model");
 	/* The steady client asks again as soon as it is answered. */
 	for (uint64_t id = 5; id < 200 && !readable_within(two, 0); id++)
@@ -236,7 +236,7 @@ test_no_starvation(void **state)
 		if (!readable_within(one, 50))
 			continue;
 		drop(recv_frame(one));
-		client_submit(one, id, 1, "@delay=20 steady");
+		client_submit(one, id, 1, "@slow=4 steady");
 		n_before++;
 	}
 	expect_done(two, 1, "other model");
@@ -310,7 +310,7 @@ test_waiting_for_a_model(void **state)
 	Llm__Submit m = submit_of(1, 2, "too late");
 	int64_t begin;
 
-	client_submit(holder, 1, 1, "@delay=700 held");
+	client_submit(holder, 1, 1, "@slow=10 @tokens=70 held");
 	usleep(50000);
 	m.has_timeout_ms = true;
 	m.timeout_ms = 150;
@@ -320,7 +320,7 @@ test_waiting_for_a_model(void **state)
 	client_cancel(fd, 2);
 	expect_error(fd, 1, LLM_E_TIMEOUT);
 	assert_true(clock_ms() - begin >= 140 && clock_ms() - begin < 500);
-	expect_done(holder, 1, "held");
+	expect_done(holder, 1, NULL);
 	client_submit(fd, 3, 2, "after");
 	expect_done(fd, 3, "after");
 	close(holder);
