@@ -1,25 +1,20 @@
-/* pg/options.c - names, types and ranges of a call's arguments: two tables and their readers. */
+/* pg/options.c - a call's arguments: named ones first, then keys, then settings. */
 #include "postgres.h"
 
 #include "pg/options.h"
 
-#include <float.h>
 #include <limits.h>
 #include <math.h>
 
 #include "catalog/pg_type.h"
 #include "pg/guc.h"
+#include "pg/option_keys.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/jsonb.h"
-#include "utils/numeric.h"
 
-/* Below this a temperature is greedy: logits divided by less would overflow a float. */
-#define TEMPERATURE_GREEDY 1e-6
-
-static bool
-bad_type(LlmFailure *f, const char *key, const char *expected)
+bool
+llm_options_refuse(LlmFailure *f, const char *key, const char *expected)
 {
 	return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE, "option \"%s\" must be %s", key,
 						   expected);
@@ -27,41 +22,41 @@ bad_type(LlmFailure *f, const char *key, const char *expected)
 
 /* ---- checks shared by arguments and keys ---- */
 
-static bool
-set_max_tokens(LlmOptions *o, const char *key, int64 v, LlmFailure *f)
+bool
+llm_options_set_max_tokens(LlmOptions *o, const char *key, int64 v, LlmFailure *f)
 {
 	if (v < 0 || v > INT_MAX)
-		return bad_type(f, key, "between 0 and 2147483647");
+		return llm_options_refuse(f, key, "between 0 and 2147483647");
 	o->has_max_tokens = true;
 	o->max_tokens = (int32) v;
 	return true;
 }
 
-static bool
-set_temperature(LlmOptions *o, const char *key, double v, LlmFailure *f)
+bool
+llm_options_set_temperature(LlmOptions *o, const char *key, double v, LlmFailure *f)
 {
 	if (isnan(v) || v < 0 || v > 100)
-		return bad_type(f, key, "between 0 and 100");
+		return llm_options_refuse(f, key, "between 0 and 100");
 	o->has_temperature = true;
-	o->temperature = v < TEMPERATURE_GREEDY ? 0 : (float) v;
+	o->temperature = v < LLM_TEMPERATURE_GREEDY ? 0 : (float) v;
 	return true;
 }
 
-static bool
-set_on_error(LlmOptions *o, const char *key, const char *v, LlmFailure *f)
+bool
+llm_options_set_on_error(LlmOptions *o, const char *key, const char *v, LlmFailure *f)
 {
 	if (strcmp(v, "error") == 0)
 		o->on_error = LLM_ON_ERROR_ERROR;
 	else if (strcmp(v, "null") == 0)
 		o->on_error = LLM_ON_ERROR_NULL;
 	else
-		return bad_type(f, key, "error or null");
+		return llm_options_refuse(f, key, "error or null");
 	o->has_on_error = true;
 	return true;
 }
 
-static bool
-begin_stops(LlmOptions *o, const char *key, int n, LlmFailure *f)
+bool
+llm_options_begin_stops(LlmOptions *o, const char *key, int n, LlmFailure *f)
 {
 	if (n > LLM_OPTIONS_STOPS_MAX)
 	{
@@ -75,383 +70,14 @@ begin_stops(LlmOptions *o, const char *key, int n, LlmFailure *f)
 	return true;
 }
 
-static bool
-add_stop(LlmOptions *o, const char *key, char *v, LlmFailure *f)
+bool
+llm_options_add_stop(LlmOptions *o, const char *key, char *v, LlmFailure *f)
 {
 	Size n = v ? strlen(v) : 0;
 
 	if (n < 1 || n > LLM_OPTIONS_STOP_NBYTES_MAX)
-		return bad_type(f, key, "strings of 1 to 1024 bytes");
+		return llm_options_refuse(f, key, "strings of 1 to 1024 bytes");
 	o->stops[o->n_stops++] = v;
-	return true;
-}
-
-/* ---- jsonb values ---- */
-
-static char *
-json_string(const JsonbValue *v)
-{
-	return pnstrdup(v->val.string.val, v->val.string.len);
-}
-
-static bool
-json_real(const JsonbValue *v, double *out)
-{
-	if (v->type != jbvNumeric)
-		return false;
-	*out = DatumGetFloat8(
-		DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(v->val.numeric)));
-	return true;
-}
-
-/* Whole numbers only; those beyond 64 bits are false too. */
-static bool
-json_int(const JsonbValue *v, int64 *out)
-{
-	char *s;
-	char *end;
-
-	if (v->type != jbvNumeric)
-		return false;
-	s = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(v->val.numeric)));
-	errno = 0;
-	*out = strtoll(s, &end, 10);
-	if (*end == '.')
-		end += 1 + strspn(end + 1, "0");
-	return errno == 0 && *end == '\0' && end != s;
-}
-
-static bool
-key_int_range(const char *key, const JsonbValue *v, int64 low, int64 high, int64 *out,
-			  LlmFailure *f)
-{
-	if (json_int(v, out) && *out >= low && *out <= high)
-		return true;
-	return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE,
-						   "option \"%s\" must be a whole number between " INT64_FORMAT
-						   " and " INT64_FORMAT,
-						   key, low, high);
-}
-
-/* ---- one reader per key ---- */
-
-static bool
-read_model(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	if (v->type != jbvString)
-		return bad_type(f, key, "a string");
-	if (o->model == NULL)
-		o->model = json_string(v);
-	return true;
-}
-
-static bool
-read_system_prompt(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	if (v->type != jbvString)
-		return bad_type(f, key, "a string");
-	if (o->system_prompt == NULL)
-		o->system_prompt = json_string(v);
-	return true;
-}
-
-static bool
-read_max_tokens(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	int64 n;
-
-	if (!key_int_range(key, v, 0, INT_MAX, &n, f))
-		return false;
-	return o->has_max_tokens || set_max_tokens(o, key, n, f);
-}
-
-static bool
-read_temperature(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	double d;
-
-	if (!json_real(v, &d))
-		return bad_type(f, key, "a number");
-	return o->has_temperature || set_temperature(o, key, d, f);
-}
-
-static bool
-read_seed(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	int64 n;
-
-	if (!key_int_range(key, v, PG_INT64_MIN, PG_INT64_MAX, &n, f))
-		return false;
-	if (!o->has_seed)
-		o->seed = n;
-	o->has_seed = true;
-	return true;
-}
-
-static bool
-read_stop_array(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	JsonbIterator *it = JsonbIteratorInit(v->val.binary.data);
-	JsonbValue elem;
-	JsonbIteratorToken token = JsonbIteratorNext(&it, &elem, true);
-
-	if (token != WJB_BEGIN_ARRAY)
-		return bad_type(f, key, "a string or an array of strings");
-	if (!begin_stops(o, key, elem.val.array.nElems, f))
-		return false;
-	while ((token = JsonbIteratorNext(&it, &elem, true)) == WJB_ELEM)
-	{
-		if (elem.type != jbvString)
-			return bad_type(f, key, "a string or an array of strings");
-		if (!add_stop(o, key, json_string(&elem), f))
-			return false;
-	}
-	return true;
-}
-
-static bool
-read_stop(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	if (o->n_stops >= 0)
-		return true;
-	if (v->type == jbvString)
-		return begin_stops(o, key, 1, f) && add_stop(o, key, json_string(v), f);
-	if (v->type == jbvBinary)
-		return read_stop_array(o, key, v, f);
-	return bad_type(f, key, "a string or an array of strings");
-}
-
-static bool
-read_on_error(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	if (v->type != jbvString)
-		return bad_type(f, key, "error or null");
-	return o->has_on_error || set_on_error(o, key, json_string(v), f);
-}
-
-/* Milliseconds, or a string with a unit. */
-static bool
-read_timeout(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	int64 n = -1;
-	int ms;
-
-	if (v->type == jbvString && parse_int(json_string(v), &ms, GUC_UNIT_MS, NULL))
-		n = ms;
-	else if (!json_int(v, &n))
-		n = -1;
-	if (n < 0 || n > INT_MAX)
-		return bad_type(f, key, "milliseconds or a string such as \"30s\"");
-	o->has_timeout = true;
-	o->timeout_ms = (int) n;
-	return true;
-}
-
-static bool
-read_truncate(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	const char *s = v->type == jbvString ? json_string(v) : "";
-
-	o->rest.has_truncate = true;
-	if (strcmp(s, "error") == 0)
-		o->rest.truncate = LLM__TRUNCATE__TRUNCATE_ERROR;
-	else if (strcmp(s, "left") == 0)
-		o->rest.truncate = LLM__TRUNCATE__TRUNCATE_LEFT;
-	else if (strcmp(s, "right") == 0)
-		o->rest.truncate = LLM__TRUNCATE__TRUNCATE_RIGHT;
-	else
-		return bad_type(f, key, "error, left or right");
-	return true;
-}
-
-static bool
-read_top_k(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	int64 n;
-
-	if (!key_int_range(key, v, 0, INT_MAX, &n, f))
-		return false;
-	o->rest.has_top_k = true;
-	o->rest.top_k = (int32) n;
-	return true;
-}
-
-static bool
-read_priority(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	int64 n;
-
-	if (!key_int_range(key, v, -100, 100, &n, f))
-		return false;
-	o->rest.has_priority = true;
-	o->rest.priority = (int32) n;
-	return true;
-}
-
-static bool
-read_raw(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	if (v->type != jbvBool)
-		return bad_type(f, key, "true or false");
-	o->rest.has_raw = true;
-	o->rest.raw = v->val.boolean;
-	return true;
-}
-
-static bool
-read_ignore_eos(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	if (v->type != jbvBool)
-		return bad_type(f, key, "true or false");
-	o->rest.has_ignore_eos = true;
-	o->rest.ignore_eos = v->val.boolean;
-	return true;
-}
-
-/* Keys of a wider feature whose "off" is what there is. */
-static bool
-read_reasoning(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	if (v->type == jbvString && strcmp(json_string(v), "off") == 0)
-		return true;
-	return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED,
-						   "option \"%s\" other than \"off\" is not supported yet", key);
-}
-
-static bool
-read_n(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	int64 n;
-
-	if (!key_int_range(key, v, 1, 128, &n, f))
-		return false;
-	return n == 1 || llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED,
-									 "option \"%s\" other than 1 is not supported yet", key);
-}
-
-static bool
-read_logprobs(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	if (v->type == jbvBool && !v->val.boolean)
-		return true;
-	return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED, "option \"%s\" is not supported yet",
-						   key);
-}
-
-static bool
-read_unbuilt(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED, "option \"%s\" is not supported yet",
-						   key);
-}
-
-typedef struct OptionKey
-{
-	const char *name;
-	bool (*read)(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f);
-} OptionKey;
-
-static const OptionKey keys[] = {
-	{"model", read_model},
-	{"system_prompt", read_system_prompt},
-	{"max_tokens", read_max_tokens},
-	{"temperature", read_temperature},
-	{"seed", read_seed},
-	{"stop", read_stop},
-	{"response_format", read_unbuilt},
-	{"on_error", read_on_error},
-	{"top_k", read_top_k},
-	{"ignore_eos", read_ignore_eos},
-	{"raw", read_raw},
-	{"truncate", read_truncate},
-	{"timeout", read_timeout},
-	{"priority", read_priority},
-	{"reasoning", read_reasoning},
-	{"n", read_n},
-	{"logprobs", read_logprobs},
-	{"top_logprobs", read_unbuilt},
-	{"logit_bias", read_unbuilt},
-	{"allowed_tokens", read_unbuilt},
-	{"forbidden_tokens", read_unbuilt},
-	{"stop_token_ids", read_unbuilt},
-	{"min_tokens", read_unbuilt},
-	{"adapter", read_unbuilt},
-	{"template_kwargs", read_unbuilt},
-};
-
-/* Real numbers that go to the engine as they are. */
-typedef struct RealKey
-{
-	const char *name;
-	double low;
-	double high;
-	bool above_low;    /* low itself is not allowed */
-	Size value_offset; /* of a float in Llm__Submit */
-	Size has_offset;   /* of its protobuf_c_boolean */
-} RealKey;
-
-#define REAL_KEY(field, low, high, above_low)                                                      \
-	{                                                                                              \
-#field, low, high, above_low, offsetof(Llm__Submit, field),                                \
-			offsetof(Llm__Submit, has_##field)                                                     \
-	}
-
-static const RealKey real_keys[] = {
-	REAL_KEY(top_p, 0, 1, true),
-	REAL_KEY(min_p, 0, 1, false),
-	REAL_KEY(repetition_penalty, 0, 100, true),
-	REAL_KEY(presence_penalty, -2, 2, false),
-	REAL_KEY(frequency_penalty, -2, 2, false),
-};
-
-static bool
-read_real_key(LlmOptions *o, const RealKey *k, const JsonbValue *v, LlmFailure *f)
-{
-	double d;
-	float value;
-
-	if (!json_real(v, &d) || isnan(d) || d < k->low || d > k->high ||
-		(k->above_low && (float) d <= k->low))
-		return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE,
-							   k->above_low ? "option \"%s\" must be above %g and at most %g"
-											: "option \"%s\" must be between %g and %g",
-							   k->name, k->low, k->high);
-	value = (float) d;
-	memcpy((char *) &o->rest + k->value_offset, &value, sizeof(value));
-	*(protobuf_c_boolean *) ((char *) &o->rest + k->has_offset) = true;
-	return true;
-}
-
-static bool
-read_key(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	/* null is what a key that is not there is, as for an argument. */
-	for (Size i = 0; i < lengthof(keys); i++)
-		if (strcmp(keys[i].name, key) == 0)
-			return v->type == jbvNull || keys[i].read(o, keys[i].name, v, f);
-	for (Size i = 0; i < lengthof(real_keys); i++)
-		if (strcmp(real_keys[i].name, key) == 0)
-			return v->type == jbvNull || read_real_key(o, &real_keys[i], v, f);
-	return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE, "unknown option \"%s\"", key);
-}
-
-static bool
-read_json(LlmOptions *o, Jsonb *json, LlmFailure *f)
-{
-	JsonbIterator *it = JsonbIteratorInit(&json->root);
-	JsonbIteratorToken token;
-	JsonbValue key;
-	JsonbValue value;
-
-	if (!JB_ROOT_IS_OBJECT(json))
-		return bad_type(f, "options", "a JSON object");
-	(void) JsonbIteratorNext(&it, &key, false);
-	while ((token = JsonbIteratorNext(&it, &key, true)) == WJB_KEY)
-	{
-		(void) JsonbIteratorNext(&it, &value, true);
-		if (!read_key(o, json_string(&key), &value, f))
-			return false;
-	}
 	return true;
 }
 
@@ -466,10 +92,10 @@ read_stop_argument(LlmOptions *o, Datum datum, LlmFailure *f)
 
 	deconstruct_array(DatumGetArrayTypeP(datum), TEXTOID, -1, false, TYPALIGN_INT, &elems, &nulls,
 					  &n);
-	if (!begin_stops(o, "stop", n, f))
+	if (!llm_options_begin_stops(o, "stop", n, f))
 		return false;
 	for (int i = 0; i < n; i++)
-		if (!add_stop(o, "stop", nulls[i] ? NULL : TextDatumGetCString(elems[i]), f))
+		if (!llm_options_add_stop(o, "stop", nulls[i] ? NULL : TextDatumGetCString(elems[i]), f))
 			return false;
 	return true;
 }
@@ -482,10 +108,12 @@ read_arguments(LlmOptions *o, const NullableDatum *args, LlmFailure *f)
 	if (!args[LLM_ARG_SYSTEM_PROMPT].isnull)
 		o->system_prompt = TextDatumGetCString(args[LLM_ARG_SYSTEM_PROMPT].value);
 	if (!args[LLM_ARG_MAX_TOKENS].isnull &&
-		!set_max_tokens(o, "max_tokens", DatumGetInt32(args[LLM_ARG_MAX_TOKENS].value), f))
+		!llm_options_set_max_tokens(o, "max_tokens", DatumGetInt32(args[LLM_ARG_MAX_TOKENS].value),
+									f))
 		return false;
 	if (!args[LLM_ARG_TEMPERATURE].isnull &&
-		!set_temperature(o, "temperature", DatumGetFloat8(args[LLM_ARG_TEMPERATURE].value), f))
+		!llm_options_set_temperature(o, "temperature",
+									 DatumGetFloat8(args[LLM_ARG_TEMPERATURE].value), f))
 		return false;
 	if (!args[LLM_ARG_SEED].isnull)
 	{
@@ -498,7 +126,8 @@ read_arguments(LlmOptions *o, const NullableDatum *args, LlmFailure *f)
 		return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED,
 							   "option \"response_format\" is not supported yet");
 	return args[LLM_ARG_ON_ERROR].isnull ||
-		   set_on_error(o, "on_error", TextDatumGetCString(args[LLM_ARG_ON_ERROR].value), f);
+		   llm_options_set_on_error(o, "on_error",
+									TextDatumGetCString(args[LLM_ARG_ON_ERROR].value), f);
 }
 
 /* What neither an argument nor a key said comes from the settings. */
@@ -513,7 +142,8 @@ fill_from_settings(LlmOptions *o)
 	if (!o->has_temperature && llm_guc_temperature >= 0)
 	{
 		o->has_temperature = true;
-		o->temperature = llm_guc_temperature < TEMPERATURE_GREEDY ? 0 : (float) llm_guc_temperature;
+		o->temperature =
+			llm_guc_temperature < LLM_TEMPERATURE_GREEDY ? 0 : (float) llm_guc_temperature;
 	}
 	if (!o->has_on_error)
 		o->on_error = llm_guc_on_error;
@@ -530,7 +160,7 @@ llm_options_read(LlmOptions *o, const NullableDatum *args, LlmFailure *f)
 	if (!read_arguments(o, args, f))
 		return false;
 	if (!args[LLM_ARG_OPTIONS].isnull &&
-		!read_json(o, DatumGetJsonbP(args[LLM_ARG_OPTIONS].value), f))
+		!llm_option_keys_read(o, DatumGetJsonbP(args[LLM_ARG_OPTIONS].value), f))
 		return false;
 	fill_from_settings(o);
 	return true;

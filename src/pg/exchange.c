@@ -1,0 +1,296 @@
+/* pg/exchange.c - frames of requests out, frames of answers in; see exchange.h. */
+#include "postgres.h"
+
+#include "pg/exchange.h"
+
+#include "pg/client.h"
+#include "pg/connection.h"
+#include "pg/inflight.h"
+#include "pg/shmem.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "wire/frame.h"
+
+#define SENDS_MAX 16            /* a request that was lost so often is given up */
+#define UNSENT_MAX (256 * 1024) /* bytes in the send buffer before the next SUBMIT is encoded */
+#define RETRY_MS 50             /* between attempts to connect */
+
+static TimestampTz down_since = 0; /* as llm_exchange_down_since says */
+
+TimestampTz
+llm_exchange_down_since(void)
+{
+	return down_since;
+}
+
+void
+llm_exchange_show(const char *model)
+{
+	LlmActivityState s;
+
+	if (llm_inflight_empty())
+		s = LLM_ACTIVITY_IDLE;
+	else if (llm_connection_state() != LLM_CONNECTION_READY)
+		s = LLM_ACTIVITY_CONNECTING;
+	else
+		s = llm_inflight_any_sent() ? LLM_ACTIVITY_ACTIVE : LLM_ACTIVITY_QUEUED;
+	llm_shmem_activity_state(s, model);
+}
+
+void
+llm_exchange_begin(TimestampTz now)
+{
+	if (llm_inflight_empty())
+		down_since = 0;
+	if (down_since == 0 && llm_connection_state() != LLM_CONNECTION_READY)
+		down_since = now;
+}
+
+/* ---- answers ---- */
+
+static void
+take_done(LlmClientRequest *req, const Llm__Done *done)
+{
+	LlmClientAnswer *a = &req->answer;
+
+	a->n_text = done->has_text ? done->text.len : 0;
+	a->text = MemoryContextAllocHuge(req->cxt, a->n_text + 1);
+	if (a->n_text > 0)
+		memcpy(a->text, done->text.data, a->n_text);
+	a->n_tokens = (int) done->n_tokens;
+	a->tokens = MemoryContextAllocHuge(req->cxt, (done->n_tokens + 1) * sizeof(int32));
+	if (done->n_tokens > 0)
+		memcpy(a->tokens, done->tokens, done->n_tokens * sizeof(int32));
+	a->finish = done->has_finish ? done->finish : LLM__FINISH__FINISH_STOP;
+	a->prompt_tokens = done->prompt_tokens;
+	a->cached_tokens = done->cached_tokens;
+	a->completion_tokens = done->completion_tokens;
+	a->queue_ms = done->queue_ms;
+	a->first_token_ms = done->first_token_ms;
+	a->total_ms = done->total_ms;
+	a->numerics_key = done->numerics_key;
+	llm_inflight_finish(req);
+	llm_shmem_activity_tokens(a->prompt_tokens, a->cached_tokens, a->completion_tokens);
+}
+
+static void
+take_stats(LlmClientRequest *req, const Llm__StatsReply *reply)
+{
+	size_t n = llm__stats_reply__get_packed_size(reply);
+	uint8 *copy = MemoryContextAllocHuge(req->cxt, n + 1);
+	ProtobufCAllocator alloc = llm_link_allocator(req->cxt);
+
+	/* Packed and unpacked again: the shortest deep copy there is. */
+	llm__stats_reply__pack(reply, copy);
+	req->stats = llm__stats_reply__unpack(&alloc, n, copy);
+	llm_inflight_finish(req);
+}
+
+/* False when the connection is of no more use. */
+static bool
+take_frame(const Llm__Frame *frame)
+{
+	LlmClientRequest *req;
+
+	switch (frame->body_case)
+	{
+		case LLM__FRAME__BODY_WELCOME:
+			if (!llm_connection_welcome(frame->welcome))
+				return false;
+			llm_inflight_grant(frame->welcome->credit_requests, frame->welcome->credit_bytes);
+			down_since = 0;
+			return true;
+		case LLM__FRAME__BODY_CREDIT:
+			llm_inflight_grant(frame->credit->requests, frame->credit->bytes);
+			return true;
+		case LLM__FRAME__BODY_DONE:
+			req = llm_inflight_find(frame->done->id);
+			if (req)
+				take_done(req, frame->done);
+			return true;
+		case LLM__FRAME__BODY_STATS_REPLY:
+			req = llm_inflight_find(frame->stats_reply->id);
+			if (req && req->kind == LLM_CLIENT_STATS)
+				take_stats(req, frame->stats_reply);
+			return true;
+		case LLM__FRAME__BODY_ERROR:
+			if (frame->error->id == 0)
+			{
+				llm_connection_refused(frame->error->text);
+				return false;
+			}
+			req = llm_inflight_find(frame->error->id);
+			if (req)
+				llm_inflight_fail(req, (LlmStatus) frame->error->status, frame->error->text,
+								  frame->error->detail, frame->error->hint);
+			return true;
+		default:
+			return true; /* of a later version, or a piece of a stream that was cancelled */
+	}
+}
+
+/* ---- sending ---- */
+
+/* What is left of a timeout, at least 1; 0 = none. */
+static int
+timeout_left(const LlmClientRequest *req)
+{
+	int64 left;
+
+	if (req->timeout_ms <= 0)
+		return 0;
+	left = req->timeout_ms - (GetCurrentTimestamp() - req->begun_us) / 1000;
+	return (int) Max(left, 1);
+}
+
+static bool
+append_request(LlmClientRequest *req)
+{
+	Llm__Frame frame = LLM__FRAME__INIT;
+	Llm__Load load = LLM__LOAD__INIT;
+	Llm__Unload unload = LLM__UNLOAD__INIT;
+	Llm__StatsRequest stats = LLM__STATS_REQUEST__INIT;
+
+	switch (req->kind)
+	{
+		case LLM_CLIENT_SUBMIT:
+			req->submit.id = req->id;
+			req->submit.model = llm_connection_model(req->spec);
+			req->submit.timeout_ms = timeout_left(req);
+			req->submit.has_timeout_ms = req->submit.timeout_ms > 0;
+			frame.body_case = LLM__FRAME__BODY_SUBMIT;
+			frame.submit = &req->submit;
+			break;
+		case LLM_CLIENT_LOAD:
+			load.id = req->id;
+			load.model = llm_connection_model(req->spec);
+			load.spec = unconstify(Llm__ModelSpec *, req->spec);
+			load.has_now = load.now = true;
+			frame.body_case = LLM__FRAME__BODY_LOAD;
+			frame.load = &load;
+			break;
+		case LLM_CLIENT_UNLOAD:
+			unload.id = req->id;
+			unload.spec = unconstify(Llm__ModelSpec *, req->spec);
+			frame.body_case = LLM__FRAME__BODY_UNLOAD;
+			frame.unload = &unload;
+			break;
+		case LLM_CLIENT_STATS:
+			stats.id = req->id;
+			frame.body_case = LLM__FRAME__BODY_STATS;
+			frame.stats = &stats;
+			break;
+	}
+	return llm_link_append(llm_connection_link(), &frame);
+}
+
+static void
+send_request(LlmClientRequest *req)
+{
+	if (!append_request(req))
+	{
+		char text[100];
+
+		snprintf(text, sizeof(text), "request of %zu bytes is over the limit of %u bytes",
+				 req->nbytes, LLM_FRAME_MAX);
+		llm_inflight_fail(req, LLM_E_CONTEXT, text, NULL, NULL);
+		return;
+	}
+	llm_inflight_sent(req);
+}
+
+/* ---- moving on ---- */
+
+/* The engine is gone: what it had not answered is sent again to the next one. */
+static void
+lose_connection(void)
+{
+	llm_connection_close();
+	llm_inflight_requeue(SENDS_MAX);
+	if (down_since == 0)
+		down_since = GetCurrentTimestamp();
+}
+
+static void
+receive(void)
+{
+	const Llm__Frame *frame;
+	bool bad;
+	bool alive = llm_link_fill(llm_connection_link());
+
+	/* What came before the end still counts. */
+	while ((frame = llm_link_next(llm_connection_link(), &bad)) != NULL)
+		if (!take_frame(frame))
+		{
+			alive = false;
+			break;
+		}
+	if (!alive || bad)
+		lose_connection();
+}
+
+/* Connect when there is something to send. A connection that is accepted and closed at once must
+ * not become a busy loop. */
+static void
+reconnect(void)
+{
+	static TimestampTz last_attempt = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (llm_inflight_empty() || (now >= last_attempt && now - last_attempt < RETRY_MS * 1000))
+		return;
+	last_attempt = now;
+	(void) llm_connection_open();
+}
+
+void
+llm_exchange_advance(void)
+{
+	LlmClientRequest *req;
+
+	if (llm_connection_state() != LLM_CONNECTION_CLOSED)
+		receive();
+	if (llm_connection_state() == LLM_CONNECTION_CLOSED)
+		reconnect();
+	while (llm_connection_state() == LLM_CONNECTION_READY &&
+		   llm_link_unsent(llm_connection_link()) <= UNSENT_MAX &&
+		   (req = llm_inflight_next()) != NULL)
+		send_request(req);
+	if (llm_connection_state() != LLM_CONNECTION_CLOSED && !llm_link_flush(llm_connection_link()))
+		lose_connection();
+	llm_exchange_show(NULL);
+}
+
+/* ---- cancelling ---- */
+
+void
+llm_exchange_cancel(uint64 id)
+{
+	Llm__Cancel cancel = LLM__CANCEL__INIT;
+	Llm__Frame frame = LLM__FRAME__INIT;
+
+	cancel.id = id;
+	frame.body_case = LLM__FRAME__BODY_CANCEL;
+	frame.cancel = &cancel;
+	llm_link_append(llm_connection_link(), &frame);
+}
+
+/* CANCELs must not lie in the buffer while nobody looks at the socket: closing it says the same. */
+void
+llm_exchange_push_cancels(void)
+{
+	if (llm_connection_state() == LLM_CONNECTION_CLOSED)
+		return;
+	if (!llm_link_flush(llm_connection_link()))
+		lose_connection();
+	else if (llm_inflight_empty() && llm_link_unsent(llm_connection_link()) > 0)
+		llm_connection_close();
+}
+
+void
+llm_exchange_abort(void)
+{
+	if (llm_connection_state() != LLM_CONNECTION_CLOSED &&
+		(llm_inflight_any_sent() || llm_link_unsent(llm_connection_link()) > 0))
+		llm_connection_close();
+}
