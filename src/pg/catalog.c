@@ -23,7 +23,7 @@
 
 #define WRAPPER_NAME "llm_infer"
 #define CONTEXT_LENGTH_MIN 16
-#define CONTEXT_LENGTH_MAX (16 * 1024 * 1024)
+#define CONTEXT_LENGTH_MAX (1024 * 1024)
 
 /* ---- options ---- */
 

@@ -65,6 +65,7 @@ startup_shmem(void)
 		control->lock = &GetNamedLWLockTranche("llm_infer")->lock;
 		control->supervisor = -1;
 		control->n_slots = MaxBackends;
+		strlcpy(control->status.message, LLM_MESSAGE_OFF, LLM_MESSAGE_NBYTES);
 		ConditionVariableInit(&control->changed);
 	}
 	slots = ShmemInitStruct("llm_infer activity", slots_nbytes(), &found);

@@ -24,6 +24,7 @@ typedef enum LlmEngineState
 } LlmEngineState;
 
 #define LLM_MESSAGE_NBYTES 512
+#define LLM_MESSAGE_OFF "the llm_infer supervisor is not running"
 
 /* Relative to the data directory, which is the working directory of every process: no limit of
  * sun_path applies. The prefix makes base backups skip it. */

@@ -403,7 +403,7 @@ shut_down(int code, Datum arg)
 	unlink(LLM_SOCKET_PATH);
 	sv.status.pid = 0;
 	sv.status.cookie = 0;
-	publish(LLM_ENGINE_OFF, "the llm_infer supervisor is not running");
+	publish(LLM_ENGINE_OFF, LLM_MESSAGE_OFF);
 }
 
 /* Set up everything that lives as long as the worker. */
