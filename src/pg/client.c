@@ -1,7 +1,7 @@
 /*
  * pg/client.c - waiting for requests, and what ends of transactions do to them.
  *
- * Every wait is a loop of llm_exchange_advance and one sleep that the latch, the socket or a deadline
+ * Every wait is a loop of llm_traffic_advance and one sleep that the latch, the socket or a deadline
  * ends, so that answers of all callers are drained whoever waits, and a credit comes back as soon as
  * its answer is here.
  */
@@ -13,7 +13,7 @@
 #include "miscadmin.h"
 #include "pg/compat.h"
 #include "pg/connection.h"
-#include "pg/exchange.h"
+#include "pg/traffic.h"
 #include "pg/guc.h"
 #include "pg/inflight.h"
 #include "pg/shmem.h"
@@ -79,7 +79,7 @@ check_deadlines(LlmClientRequest *req)
 	{
 		LlmEngineStatus status;
 		int64 limit = (int64) llm_guc_engine_timeout * 1000;
-		TimestampTz down_since = llm_exchange_down_since();
+		TimestampTz down_since = llm_traffic_down_since();
 
 		llm_shmem_status(&status);
 		/* An engine that is up but does not greet hangs: the watchdog needs its time, and the next
@@ -139,7 +139,7 @@ wait_for(LlmClientRequest *req, bool answered, TimestampTz deadline)
 	{
 		long sleep;
 
-		llm_exchange_advance();
+		llm_traffic_advance();
 		if (req->state == LLM_CLIENT_FINISHED || (!answered && req->state == LLM_CLIENT_SENT))
 			break;
 		sleep = check_deadlines(req);
@@ -155,7 +155,7 @@ wait_for(LlmClientRequest *req, bool answered, TimestampTz deadline)
 		}
 		sleep_once(sleep);
 	}
-	llm_exchange_show(NULL);
+	llm_traffic_show(NULL);
 	return true;
 }
 
@@ -167,11 +167,11 @@ subxact_callback(SubXactEvent event, SubTransactionId mine, SubTransactionId par
 	if ((event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB) ||
 		llm_inflight_empty())
 		return;
-	llm_inflight_end_subxact(event == SUBXACT_EVENT_COMMIT_SUB, mine, parent, llm_exchange_cancel);
+	llm_inflight_end_subxact(event == SUBXACT_EVENT_COMMIT_SUB, mine, parent, llm_traffic_cancel);
 	if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
-		llm_exchange_push_cancels();
-		llm_exchange_show(NULL);
+		llm_traffic_push_cancels();
+		llm_traffic_show(NULL);
 	}
 }
 
@@ -180,9 +180,9 @@ xact_callback(XactEvent event, void *arg)
 {
 	if (event != XACT_EVENT_ABORT && event != XACT_EVENT_PARALLEL_ABORT)
 		return;
-	llm_exchange_abort();
+	llm_traffic_abort();
 	llm_inflight_kill();
-	llm_exchange_show(NULL);
+	llm_traffic_show(NULL);
 }
 
 /* ---- public ---- */
@@ -198,7 +198,7 @@ llm_client_begin(LlmClientRequest *req)
 		callbacks_registered = true;
 	}
 	req->begun_us = GetCurrentTimestamp();
-	llm_exchange_begin(req->begun_us);
+	llm_traffic_begin(req->begun_us);
 	req->id = next_id++;
 	req->subid = GetCurrentSubTransactionId();
 	req->nbytes =
@@ -206,7 +206,7 @@ llm_client_begin(LlmClientRequest *req)
 	req->n_sent = 0;
 	req->urgent = false;
 	llm_inflight_enqueue(req);
-	llm_exchange_show(req->model_name);
+	llm_traffic_show(req->model_name);
 }
 
 static void
@@ -228,14 +228,14 @@ bool
 llm_client_send(LlmClientRequest *req)
 {
 	revive(req);
-	llm_exchange_advance();
+	llm_traffic_advance();
 	while (llm_connection_state() != LLM_CONNECTION_READY && req->state == LLM_CLIENT_QUEUED)
 	{
 		long sleep = check_deadlines(req);
 
 		if (sleep != 0)
 			sleep_once(sleep);
-		llm_exchange_advance();
+		llm_traffic_advance();
 	}
 	return req->state != LLM_CLIENT_QUEUED;
 }
@@ -261,7 +261,7 @@ llm_client_wait_at_most(LlmClientRequest *req, int timeout_ms)
 void
 llm_client_poll(void)
 {
-	llm_exchange_advance();
+	llm_traffic_advance();
 }
 
 void
@@ -274,10 +274,10 @@ llm_client_end(LlmClientRequest *req)
 		llm_inflight_unlink(req);
 		if (was_sent && llm_connection_state() == LLM_CONNECTION_READY)
 		{
-			llm_exchange_cancel(req->id);
-			llm_exchange_push_cancels();
+			llm_traffic_cancel(req->id);
+			llm_traffic_push_cancels();
 		}
-		llm_exchange_show(NULL);
+		llm_traffic_show(NULL);
 	}
 	req->state = LLM_CLIENT_NEW;
 }

@@ -1,7 +1,7 @@
-/* pg/exchange.c - frames of requests out, frames of answers in; see exchange.h. */
+/* pg/traffic.c - frames of requests out, frames of answers in; see traffic.h. */
 #include "postgres.h"
 
-#include "pg/exchange.h"
+#include "pg/traffic.h"
 
 #include "pg/client.h"
 #include "pg/connection.h"
@@ -15,16 +15,16 @@
 #define UNSENT_MAX (256 * 1024) /* bytes in the send buffer before the next SUBMIT is encoded */
 #define RETRY_MS 50             /* between attempts to connect */
 
-static TimestampTz down_since = 0; /* as llm_exchange_down_since says */
+static TimestampTz down_since = 0; /* as llm_traffic_down_since says */
 
 TimestampTz
-llm_exchange_down_since(void)
+llm_traffic_down_since(void)
 {
 	return down_since;
 }
 
 void
-llm_exchange_show(const char *model)
+llm_traffic_show(const char *model)
 {
 	LlmActivityState s;
 
@@ -38,7 +38,7 @@ llm_exchange_show(const char *model)
 }
 
 void
-llm_exchange_begin(TimestampTz now)
+llm_traffic_begin(TimestampTz now)
 {
 	if (llm_inflight_empty())
 		down_since = 0;
@@ -244,7 +244,7 @@ reconnect(void)
 }
 
 void
-llm_exchange_advance(void)
+llm_traffic_advance(void)
 {
 	LlmClientRequest *req;
 
@@ -258,13 +258,13 @@ llm_exchange_advance(void)
 		send_request(req);
 	if (llm_connection_state() != LLM_CONNECTION_CLOSED && !llm_link_flush(llm_connection_link()))
 		lose_connection();
-	llm_exchange_show(NULL);
+	llm_traffic_show(NULL);
 }
 
 /* ---- cancelling ---- */
 
 void
-llm_exchange_cancel(uint64 id)
+llm_traffic_cancel(uint64 id)
 {
 	Llm__Cancel cancel = LLM__CANCEL__INIT;
 	Llm__Frame frame = LLM__FRAME__INIT;
@@ -277,7 +277,7 @@ llm_exchange_cancel(uint64 id)
 
 /* CANCELs must not lie in the buffer while nobody looks at the socket: closing it says the same. */
 void
-llm_exchange_push_cancels(void)
+llm_traffic_push_cancels(void)
 {
 	if (llm_connection_state() == LLM_CONNECTION_CLOSED)
 		return;
@@ -288,7 +288,7 @@ llm_exchange_push_cancels(void)
 }
 
 void
-llm_exchange_abort(void)
+llm_traffic_abort(void)
 {
 	if (llm_connection_state() != LLM_CONNECTION_CLOSED &&
 		(llm_inflight_any_sent() || llm_link_unsent(llm_connection_link()) > 0))

@@ -1,8 +1,8 @@
 /*
- * pg/exchange.h - what goes over the connection: requests out, answers in, never blocking.
+ * pg/traffic.h - what goes over the connection: requests out, answers in, never blocking.
  */
-#ifndef LLM_PG_EXCHANGE_H
-#define LLM_PG_EXCHANGE_H
+#ifndef LLM_PG_TRAFFIC_H
+#define LLM_PG_TRAFFIC_H
 
 #include "postgres.h"
 
@@ -10,22 +10,22 @@
 
 /* Move everything that can move: connect when something is pending, receive and hand out answers,
  * send what flow control allows. */
-extern void llm_exchange_advance(void);
+extern void llm_traffic_advance(void);
 
 /* There is no engine to talk to since then; 0 = there is one, or nobody has asked. */
-extern TimestampTz llm_exchange_down_since(void);
+extern TimestampTz llm_traffic_down_since(void);
 /* A request begins while nothing else is pending: what was before does not count. */
-extern void llm_exchange_begin(TimestampTz now);
+extern void llm_traffic_begin(TimestampTz now);
 
 /* Put a CANCEL into the send buffer, then, after one or many, send or make sure that they need not
  * be sent. */
-extern void llm_exchange_cancel(uint64 id);
-extern void llm_exchange_push_cancels(void);
+extern void llm_traffic_cancel(uint64 id);
+extern void llm_traffic_push_cancels(void);
 
 /* The transaction aborts: the engine must forget what it has of it. */
-extern void llm_exchange_abort(void);
+extern void llm_traffic_abort(void);
 
 /* Show in llm.stat_activity how things stand; model NULL = as before. */
-extern void llm_exchange_show(const char *model);
+extern void llm_traffic_show(const char *model);
 
 #endif
