@@ -57,7 +57,7 @@ static const char usage_text[] =
 	"  --jsonl FILE         many prompts, one JSON object per line (- = standard input) with the\n"
 	"                       keys prompt, system, ids, max_tokens, seed, temperature, ignore_eos,\n"
 	"                       raw; the results come as JSON lines in the same order\n"
-	"  --tokenize           print the token ids of the prompt's text and stop\n"
+	"  --tokenize           print the token ids of the text of the prompt, or of each line's\n"
 	"  --raw                no chat template: continue the text as it is\n"
 	"  --max-tokens N       tokens to generate at most (default 256)\n"
 	"  --temperature X      0 = always the likeliest token (default: the model's)\n"
@@ -250,8 +250,8 @@ options_read(Run *r, int argc, char **argv)
 		fputs("run: --model is missing\n", stderr);
 	else if ((r->prompt != NULL) + (r->prompt_ids.len > 0) + (r->jsonl != NULL) != 1)
 		fputs("run: one of --prompt, --prompt-ids and --jsonl is needed\n", stderr);
-	else if (r->tokenize && r->prompt == NULL)
-		fputs("run: --tokenize needs --prompt\n", stderr);
+	else if (r->tokenize && r->prompt == NULL && r->jsonl == NULL)
+		fputs("run: --tokenize needs --prompt or --jsonl\n", stderr);
 	else if (r->system != NULL && r->prompt == NULL)
 		fputs("run: --system needs --prompt\n", stderr);
 	else if (r->dump_all && r->dump == NULL)
@@ -338,6 +338,16 @@ report_print(const LlmResult *res)
 	fprintf(stderr, ", finish: %s\n", finish_name(res->finish));
 }
 
+static json_t *
+id_list(const int32_t *ids, int32_t n)
+{
+	json_t *list = json_array();
+
+	for (int32_t k = 0; k < n; k++)
+		json_array_append_new(list, json_integer(ids[k]));
+	return list;
+}
+
 static void
 on_done(void *arg, const LlmResult *res)
 {
@@ -350,7 +360,7 @@ on_done(void *arg, const LlmResult *res)
 		outcome_fail(r, i, res->error);
 		return;
 	}
-	if (r->tokenize)
+	if (r->tokenize && r->jsonl == NULL)
 	{
 		for (int32_t k = 0; k < res->n_tokens; k++)
 			printf("%s%d", k == 0 ? "" : " ", res->tokens[k]);
@@ -363,14 +373,16 @@ on_done(void *arg, const LlmResult *res)
 		report_print(res);
 		return;
 	}
-	tokens = json_array();
-	for (int32_t k = 0; k < res->completion_tokens; k++)
-		json_array_append_new(tokens, json_integer(res->generated[k]));
-	r->outcomes[i].line =
-		json_pack("{s:I, s:s%, s:o, s:s, s:i, s:i}", "id", (json_int_t) i, "text",
-				  res->text.len > 0 ? res->text.p : "", res->text.len, "tokens", tokens, "finish",
-				  finish_name(res->finish), "prompt_tokens", res->prompt_tokens,
-				  "completion_tokens", res->completion_tokens);
+	tokens = r->tokenize ? id_list(res->tokens, res->n_tokens)
+						 : id_list(res->generated, res->completion_tokens);
+	if (r->tokenize)
+		r->outcomes[i].line = json_pack("{s:I, s:o}", "id", (json_int_t) i, "tokens", tokens);
+	else
+		r->outcomes[i].line =
+			json_pack("{s:I, s:s%, s:o, s:s, s:i, s:i}", "id", (json_int_t) i, "text",
+					  res->text.len > 0 ? res->text.p : "", res->text.len, "tokens", tokens,
+					  "finish", finish_name(res->finish), "prompt_tokens", res->prompt_tokens,
+					  "completion_tokens", res->completion_tokens);
 	outcomes_print(r);
 }
 

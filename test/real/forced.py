@@ -20,7 +20,7 @@ def logits(ids):
         dump = os.path.join(folder, 'logits')
         subprocess.run([engine, 'run', '--model', model, '--prompt-ids', ','.join(map(str, ids)), '--max-tokens', '1',
                         '--temperature', '0', '--dump-logits', dump, '--dump-all'],
-                       check=True, stdout=subprocess.DEVNULL)
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         rows = array.array('f')
         with open(dump, 'rb') as f:
             rows.frombytes(f.read())

@@ -9,7 +9,7 @@ records = [json.loads(line) for line in open(golden)]
 records = [r for r in records if '\0' not in r['text']]
 request = ''.join(json.dumps({'prompt': r['text']}) + '\n' for r in records)
 result = subprocess.run([engine, 'run', '--model', model, '--tokenize', '--jsonl', '/dev/stdin'], input=request,
-                        check=True, stdout=subprocess.PIPE, text=True)
+                        check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 answers = [json.loads(line) for line in result.stdout.splitlines()]
 assert len(answers) == len(records), f'{len(answers)} answers for {len(records)} texts'
 bad = 0
