@@ -301,8 +301,8 @@ watch(double elapsed)
 	if (sv.killed || Max(sv.silent_ms, sv.stalled_ms) < llm_guc_engine_timeout)
 		return;
 	kill_engine(sv.silent_ms >= llm_guc_engine_timeout ? "did not answer" : "made no progress");
-	ereport(WARNING, (errmsg("llm_infer: engine process %d %s for %d ms, killing it",
-							 (int) sv.child.pid, sv.kill_why, llm_guc_engine_timeout)));
+	ereport(LOG, (errmsg("llm_infer: engine process %d %s for %d ms, killing it",
+						 (int) sv.child.pid, sv.kill_why, llm_guc_engine_timeout)));
 }
 
 static void
