@@ -47,6 +47,14 @@ $(BUILD)/engine/%.o: src/%.c
 	@mkdir -p $(@D)
 	$(ENGINE_CC) $(ENGINE_CFLAGS) -MMD -MP -c -o $@ $<
 
+# The build's part of the numerics key (rule R1): sources, compiler and flags. The one file that carries
+# it is compiled again whenever any of them changes.
+ENGINE_SRCS = $(sort $(wildcard $(foreach d,$(ENGINE_DIRS),src/$(d)/*.c src/$(d)/*.h)))
+BUILD_ID_FILE = $(BUILD)/engine/engine/loader.o
+$(BUILD_ID_FILE): ENGINE_CFLAGS += -DLLM_BUILD_ID='"$(shell (cat $(ENGINE_SRCS); $(ENGINE_CC) --version; \
+	echo '$(ENGINE_OPT) $(SANITIZE)') | sha256sum | cut -c1-16)"'
+$(BUILD_ID_FILE): $(ENGINE_SRCS)
+
 $(BUILD)/engine/gen/llm.pb-c.o: $(GEN)/llm.pb-c.c
 	@mkdir -p $(@D)
 	$(ENGINE_CC) -O2 -g -fvisibility=hidden $(SANITIZE) -I$(GEN) -c -o $@ $<
