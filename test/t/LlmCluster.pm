@@ -40,7 +40,6 @@ sub llm_conf
 	my $conf = <<"CONF";
 dynamic_library_path = '$stage$pkglibdir:\$libdir'
 extension_destdir = '$stage'
-log_min_messages = log
 log_statement = none
 restart_after_crash = on
 autovacuum = off
@@ -284,17 +283,16 @@ sub llm_is_well
 	my $stuck = '';
 	my $idle = llm_wait_for(sub {
 		$stuck = $node->safe_psql('postgres', q{SELECT pid, state, left(query, 60) FROM pg_stat_activity
-			WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle'
-			AND query !~ 'DECLARE|FETCH'});
+			WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state = 'active'});
 		return $stuck eq '';
-	}, 10);
+	}, 5);
 	push @wrong, "stuck backends: $stuck" unless $idle;
 	my $engine = '';
 	my $clean = llm_wait_for(sub {
 		$engine = $node->safe_psql('postgres', q{SELECT pid, kv_pages_total, kv_pages_free,
 			kv_pages_cached, running, waiting FROM llm.stat_engine});
 		return $engine =~ /^\d+\|(\d+)\|(\d+)\|(\d+)\|0\|0$/ && $1 > 0 && $1 == $2 + $3;
-	}, 10);
+	}, 5);
 	push @wrong, "engine (pid, pages total, free, cached, running, waiting): $engine" unless $clean;
 	my @engines = llm_processes($node, engines => 1);
 	push @wrong, "engines: @engines" unless "@engines" eq $engine =~ s/\|.*//sr;
