@@ -3,7 +3,7 @@
 #define LLM_SERVER_ENGINE_THREAD_H
 
 #include "server/exchange.h"
-#include "server/journal.h"
+#include "server/crash_marks.h"
 
 typedef struct LlmEngineThread LlmEngineThread;
 

@@ -35,7 +35,7 @@
 #include "server/control.h"
 #include "server/engine_thread.h"
 #include "server/exchange.h"
-#include "server/journal.h"
+#include "server/crash_marks.h"
 
 #define CONNS_MAX 8192
 #define EVENTS_MAX 64

@@ -426,7 +426,8 @@ storm_in_a_pool(LlmEngineOptions o, bool must_preempt)
 	{
 		LlmRequest q;
 
-		snprintf(prompt[i], sizeof(prompt[i]), "%d:%.190s", i, run_text_of((size_t) (i * 37 % 190)));
+		snprintf(prompt[i], sizeof(prompt[i]), "%d:%.180s", i,
+				 run_text_of((size_t) (i * 37 % 181)));
 		q = run_request(prompt[i], 250);
 		q.key.client = (uint64_t) (i % 3);
 		run_submit(&r, q);

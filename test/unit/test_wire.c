@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "server/codec.h"
-#include "server/journal.h"
+#include "server/crash_marks.h"
 #include "wire/frame.h"
 
 /* ---- frames ---- */

@@ -1,5 +1,5 @@
 /*
- * server/journal.h - the engine's side of the crash journal (wire/journal.h).
+ * server/crash_marks.h - the engine's side of the crash journal (wire/journal.h).
  *
  * A request's entry over time, each arrow one atomic store:
  *
@@ -15,8 +15,8 @@
  *
  * Engine thread only, except open and close, which run when that thread does not.
  */
-#ifndef LLM_SERVER_JOURNAL_H
-#define LLM_SERVER_JOURNAL_H
+#ifndef LLM_SERVER_CRASH_MARKS_H
+#define LLM_SERVER_CRASH_MARKS_H
 
 #include <stdbool.h>
 #include <stdint.h>

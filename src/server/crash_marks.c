@@ -1,5 +1,5 @@
-/* server/journal.c - marks who is in the batch, in memory that outlives this process. */
-#include "server/journal.h"
+/* server/crash_marks.c - marks who is in the batch, in memory that outlives this process. */
+#include "server/crash_marks.h"
 
 #include <errno.h>
 #include <string.h>
