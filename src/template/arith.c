@@ -95,6 +95,8 @@ float_math(LlmRun *run, LlmOp op, double a, double b)
 	rest = fmod(a, b);
 	if (rest != 0 && (rest < 0) != (b < 0))
 		rest += b;
+	else if (rest == 0)
+		rest = copysign(0, b);
 	return op == LLM_OP_MOD ? rest : floor((a - rest) / b + 0.5);
 }
 

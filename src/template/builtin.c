@@ -112,13 +112,15 @@ fn_range(LlmRun *run, LlmValue self, const LlmArgs *args)
 	int64_t step =
 		args->pos[2].kind == LLM_V_ABSENT ? 1 : llm_tmpl_want_int(run, args->pos[2], "range");
 	LlmList *list = llm_tmpl_list_new(run, 0);
+	bool trusted = args->pos[0].trusted && (one || args->pos[1].trusted) &&
+				   (args->pos[2].kind == LLM_V_ABSENT || args->pos[2].trusted);
 
 	if (step == 0)
 		llm_tmpl_fail(run, "the step of a range is zero");
 	for (int64_t i = start; step > 0 ? i < stop : i > stop;)
 	{
 		llm_tmpl_charge(run, 1);
-		llm_tmpl_list_push(run, list, llm_tmpl_int(i, true));
+		llm_tmpl_list_push(run, list, llm_tmpl_int(i, trusted));
 		if (__builtin_add_overflow(i, step, &i))
 			break;
 	}

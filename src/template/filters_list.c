@@ -154,6 +154,8 @@ f_dictsort(LlmRun *run, LlmValue self, const LlmArgs *args)
 	LlmValue by = llm_tmpl_int(0, false);
 	LlmEntry *entries;
 
+	if (self.kind == LLM_V_UNDEFINED)
+		llm_tmpl_fail_undefined(run, self);
 	if (args->pos[1].kind != LLM_V_ABSENT)
 	{
 		LlmText text = llm_tmpl_want_text(run, args->pos[1], "dictsort");

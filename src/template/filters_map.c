@@ -11,11 +11,18 @@ word(LlmRun *run, LlmValue v, const char *what)
 	return (LlmStr){llm_tmpl_text_data(text), text.len};
 }
 
+/* As in Jinja, none, false and zero count as empty here. */
+static LlmList *
+elements(LlmRun *run, LlmValue v)
+{
+	return llm_tmpl_truth(v) ? llm_tmpl_elements(run, v) : llm_tmpl_list_new(run, 0);
+}
+
 /* map('filter', args...) or map(attribute='name', default=...) */
 static LlmValue
 f_map(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
-	const LlmList *list = llm_tmpl_elements(run, self);
+	const LlmList *list = elements(run, self);
 	const LlmValue *attribute = llm_tmpl_args_named(args, "attribute");
 	const LlmValue *fallback = llm_tmpl_args_named(args, "default");
 	LlmList *mapped = llm_tmpl_list_new(run, list->n);
@@ -57,7 +64,7 @@ f_map(LlmRun *run, LlmValue self, const LlmArgs *args)
 static LlmValue
 choose(LlmRun *run, LlmValue self, const LlmArgs *args, bool by_attribute, bool wanted)
 {
-	const LlmList *list = llm_tmpl_elements(run, self);
+	const LlmList *list = elements(run, self);
 	LlmList *chosen = llm_tmpl_list_new(run, 0);
 	LlmArgs rest = llm_tmpl_args_rest(args, by_attribute ? 1 : 0);
 	const LlmDef *def = NULL;

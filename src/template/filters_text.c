@@ -127,7 +127,7 @@ blanks(LlmRun *run, LlmValue width, const char *what)
 static LlmValue
 f_indent(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
-	LlmText text = llm_tmpl_to_text(run, self);
+	LlmText text = llm_tmpl_want_text(run, self, "indent");
 	LlmValue width = args->pos[0].kind == LLM_V_ABSENT ? llm_tmpl_int(4, true) : args->pos[0];
 	LlmText indent = blanks(run, width, "indent");
 	bool blank = llm_tmpl_truth(args->pos[2]);
@@ -229,6 +229,8 @@ f_int(LlmRun *run, LlmValue self, const LlmArgs *args)
 	int64_t i;
 	double f;
 
+	if (self.kind == LLM_V_UNDEFINED)
+		llm_tmpl_fail_undefined(run, self);
 	if (base < 2 || base > 36)
 		llm_tmpl_fail(run, "int has a base out of 2 to 36");
 	if (self.kind == LLM_V_INT)
@@ -237,7 +239,11 @@ f_int(LlmRun *run, LlmValue self, const LlmArgs *args)
 		return llm_tmpl_int(i, trusted);
 	if (self.kind == LLM_V_STR ? !parse_float(*self.s, &f) : !llm_tmpl_as_float(self, &f))
 		return fallback;
-	return f > -9.2e18 && f < 9.2e18 ? llm_tmpl_int((int64_t) f, trusted) : fallback;
+	if (isnan(f) || isinf(f))
+		return fallback;
+	if (f < -9.2e18 || f > 9.2e18)
+		llm_tmpl_fail(run, "an integer is beyond 64 bits");
+	return llm_tmpl_int((int64_t) f, trusted);
 }
 
 /* float(default=0.0) */
@@ -247,6 +253,8 @@ f_float(LlmRun *run, LlmValue self, const LlmArgs *args)
 	bool trusted = self.kind == LLM_V_STR ? llm_tmpl_text_trusted(*self.s) : self.trusted;
 	double f;
 
+	if (self.kind == LLM_V_UNDEFINED)
+		llm_tmpl_fail_undefined(run, self);
 	if (self.kind == LLM_V_STR ? parse_float(*self.s, &f) : llm_tmpl_as_float(self, &f))
 		return llm_tmpl_float(f, trusted);
 	return args->pos[0].kind == LLM_V_ABSENT ? llm_tmpl_float(0, true) : args->pos[0];
@@ -257,7 +265,8 @@ f_abs(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
 	if (self.kind == LLM_V_FLOAT)
 		return llm_tmpl_float(fabs(self.f), self.trusted);
-	if (llm_tmpl_want_int(run, self, "abs") >= 0)
+	self = llm_tmpl_int(llm_tmpl_want_int(run, self, "abs"), self.trusted);
+	if (self.i >= 0)
 		return self;
 	return llm_tmpl_math(run, LLM_OP_SUB, llm_tmpl_int(0, true), self);
 }
@@ -290,7 +299,7 @@ f_round(LlmRun *run, LlmValue self, const LlmArgs *args)
 	if (!llm_str_eq(method, "common"))
 		llm_tmpl_fail(run, "round has an unknown method");
 	if (self.kind != LLM_V_FLOAT)
-		return self;
+		return llm_tmpl_int(llm_tmpl_want_int(run, self, "round"), self.trusted);
 	snprintf(z, sizeof(z), "%.*f", (int) precision, f);
 	return llm_tmpl_float(strtod(z, NULL), self.trusted);
 }

@@ -106,7 +106,7 @@ llm_tmpl_format_percent(LlmRun *run, LlmText format, LlmValue args)
 						   args.kind == LLM_V_TUPLE ? args.list->items[used++] : (used++, args));
 		at = end + 1 + len;
 	}
-	if (used < n_args && args.kind != LLM_V_DICT)
+	if (used < n_args && args.kind != LLM_V_DICT && args.kind != LLM_V_LIST)
 		llm_tmpl_fail(run, "a format has too many arguments");
 	return llm_tmpl_buf_text(buf);
 }

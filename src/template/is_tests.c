@@ -3,6 +3,7 @@
 
 #include "template/access.h"
 #include "template/order.h"
+#include "template/print.h"
 
 #define KIND_TEST(name, condition)                                                                 \
 	static LlmValue t_##name(LlmRun *run, LlmValue self, const LlmArgs *args)                      \
@@ -48,37 +49,36 @@ t_ge(LlmRun *run, LlmValue self, const LlmArgs *args)
 	return llm_tmpl_bool(c == 1 || c == 0);
 }
 
+/* v % by == rest */
 static bool
-divisible(LlmRun *run, LlmValue v, LlmValue by)
+leaves(LlmRun *run, LlmValue v, LlmValue by, int64_t rest)
 {
-	LlmValue rest = llm_tmpl_math(run, LLM_OP_MOD, v, by);
-
-	return !llm_tmpl_truth(rest);
+	return llm_tmpl_equal(run, llm_tmpl_math(run, LLM_OP_MOD, v, by), llm_tmpl_int(rest, false));
 }
 
 static LlmValue
 t_divisibleby(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
-	return llm_tmpl_bool(divisible(run, self, args->pos[0]));
+	return llm_tmpl_bool(leaves(run, self, args->pos[0], 0));
 }
 
 static LlmValue
 t_even(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
-	return llm_tmpl_bool(divisible(run, self, llm_tmpl_int(2, false)));
+	return llm_tmpl_bool(leaves(run, self, llm_tmpl_int(2, false), 0));
 }
 
 static LlmValue
 t_odd(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
-	return llm_tmpl_bool(!divisible(run, self, llm_tmpl_int(2, false)));
+	return llm_tmpl_bool(leaves(run, self, llm_tmpl_int(2, false), 1));
 }
 
 /* Some letter has a case, and none has the other one. */
 static bool
 all_in_case(LlmRun *run, LlmValue v, LlmCase how, LlmCase other)
 {
-	LlmText text = llm_tmpl_want_text(run, v, "a test of case");
+	LlmText text = llm_tmpl_to_text(run, v);
 
 	return llm_tmpl_text_eq(llm_tmpl_text_case(run, text, how), text) &&
 		   !llm_tmpl_text_eq(llm_tmpl_text_case(run, text, other), text);

@@ -121,7 +121,7 @@ m_split(LlmRun *run, LlmValue self, const LlmArgs *args)
 	}
 }
 
-/* rsplit(sep, maxsplit=-1); by white space only without a limit, where it is split. */
+/* rsplit(sep=none, maxsplit=-1); by white space only without a limit, where it is split. */
 static LlmValue
 m_rsplit(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
@@ -132,7 +132,7 @@ m_rsplit(LlmRun *run, LlmValue self, const LlmArgs *args)
 	size_t end = self.s->len;
 	LlmText sep;
 
-	if (limit < 0)
+	if (limit < 0 && args->pos[0].kind <= LLM_V_NONE)
 		return m_split(run, self, args);
 	sep = llm_tmpl_want_text(run, args->pos[0], "rsplit");
 	if (sep.len == 0)

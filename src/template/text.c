@@ -263,6 +263,7 @@ size_t
 llm_tmpl_text_rfind(LlmRun *run, LlmText text, size_t before, LlmText needle)
 {
 	const char *p = llm_tmpl_text_data(text);
+	const char *q = llm_tmpl_text_data(needle);
 
 	if (needle.len > before)
 		return SIZE_MAX;
@@ -270,7 +271,7 @@ llm_tmpl_text_rfind(LlmRun *run, LlmText text, size_t before, LlmText needle)
 	{
 		if (at % LLM_TMPL_BYTES_PER_STEP == 0)
 			llm_tmpl_charge(run, 1 + needle.len / LLM_TMPL_BYTES_PER_STEP);
-		if (memcmp(p + at, llm_tmpl_text_data(needle), needle.len) == 0)
+		if (needle.len == 0 || (p[at] == q[0] && memcmp(p + at, q, needle.len) == 0))
 			return at;
 	}
 	return SIZE_MAX;
