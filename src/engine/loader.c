@@ -356,10 +356,14 @@ llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
 		info_fill(&m, kv_type);
 	if (g != NULL)
 		llm_gguf_close(g);
-	if (st != LLM_OK)
-		llm_loader_close(&m);
-	else
+	if (st == LLM_OK)
 		*out = m;
+	else
+	{
+		if (err != NULL && err->detail[0] == '\0')
+			llm_error_detail(err, "File: %s", a->spec->path);
+		llm_loader_close(&m);
+	}
 	return st;
 }
 
