@@ -74,7 +74,8 @@ llm_tmpl_args_rest(const LlmArgs *args, size_t skip)
 
 	if (skip > rest.n_pos)
 		skip = rest.n_pos;
-	rest.pos += skip;
+	if (skip > 0) /* pos is NULL when there are none */
+		rest.pos += skip;
 	rest.n_pos -= skip;
 	return rest;
 }
