@@ -26,15 +26,12 @@
 
 #include "pg/node/layers.h"
 
-#include "access/htup_details.h"
-#include "catalog/pg_proc.h"
-#include "funcapi.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "pg/call.h"
 #include "pg/node/node.h"
-#include "utils/syscache.h"
+#include "pg/node/shown.h"
 
 /* One layer while it is being built. */
 typedef struct Layer
@@ -43,7 +40,8 @@ typedef struct Layer
 	List *qual;      /* quals of the layer, in INDEX_VAR */
 	List *cols;      /* expressions in P's Vars that the layer takes from below */
 	List *calls;     /* FuncExprs; arguments are Consts or OUTER_VAR columns */
-	List *originals; /* of calls, in P's Vars; NULL for a call that must not be shared */
+	List *originals; /* of calls, in P's Vars */
+	List *shareable; /* of calls: may stand for a copy of itself */
 	List *call_vars; /* the INDEX_VAR Vars that stand for calls; numbered when cols is final */
 	List *call_of;   /* for each of call_vars the number of its call, from 0 */
 } Layer;
@@ -132,14 +130,15 @@ column_var(Index varno, AttrNumber attno, Node *expr)
 static int
 find_original(const Layer *layer, const FuncExpr *call)
 {
-	ListCell *lc;
+	int i;
 
-	foreach (lc, layer->originals)
+	for (i = 0; i < list_length(layer->calls); i++)
 	{
-		const FuncExpr *other = lfirst(lc);
+		const FuncExpr *other = list_nth(layer->originals, i);
 
-		if (other != NULL && other->location == call->location && equal(other, call))
-			return foreach_current_index(lc);
+		if (list_nth_int(layer->shareable, i) && other->location == call->location &&
+			equal(other, call))
+			return i;
 	}
 	return -1;
 }
@@ -162,7 +161,8 @@ add_call(Layer *layer, FuncExpr *call, bool shared)
 		copy->args = lappend(copy->args, arg);
 	}
 	layer->calls = lappend(layer->calls, copy);
-	layer->originals = lappend(layer->originals, shared ? call : NULL);
+	layer->originals = lappend(layer->originals, call);
+	layer->shareable = lappend_int(layer->shareable, shared);
 }
 
 /* The Var that stands for a call of the layer. field: a field of its result is selected. */
@@ -299,57 +299,13 @@ tlist_has_call(List *tlist)
 	return false;
 }
 
-/* A call as a user would write it: defaulted arguments left out, later ones by name. */
-static FuncExpr *
-call_shown(const FuncExpr *call)
-{
-	FuncExpr *shown = (FuncExpr *) copyObjectImpl(call);
-	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(call->funcid));
-	Oid *types;
-	char **names;
-	char *modes;
-	int n;
-	bool skipped = false;
-	ListCell *lc;
-
-	if (!HeapTupleIsValid(tuple))
-		return shown;
-	n = get_func_arg_info(tuple, &types, &names, &modes);
-	ReleaseSysCache(tuple);
-	if (names == NULL || n < list_length(call->args))
-		return shown;
-	shown->args = NIL;
-	foreach (lc, call->args)
-	{
-		int i = foreach_current_index(lc);
-		Node *arg = copyObject((Node *) lfirst(lc));
-
-		if (i > 0 && IsA(arg, Const) && ((Const *) arg)->constisnull)
-		{
-			skipped = true;
-			continue;
-		}
-		if (skipped)
-		{
-			NamedArgExpr *named = makeNode(NamedArgExpr);
-
-			named->arg = (Expr *) arg;
-			named->name = names[i];
-			named->argnumber = i;
-			named->location = -1;
-			arg = (Node *) named;
-		}
-		shown->args = lappend(shown->args, arg);
-	}
-	return shown;
-}
-
 /* The scan tuple's description: the child's columns, then the calls. */
 static List *
 layer_scan_tlist(const Layer *layer)
 {
 	List *tlist = NIL;
 	ListCell *lc;
+	ListCell *call;
 	AttrNumber resno = 0;
 
 	foreach (lc, layer->cols)
@@ -360,9 +316,12 @@ layer_scan_tlist(const Layer *layer)
 		tlist = lappend(tlist, makeTargetEntry((Expr *) column_var(OUTER_VAR, resno, col), resno,
 											   NULL, false));
 	}
-	foreach (lc, layer->calls)
-		tlist = lappend(tlist, makeTargetEntry((Expr *) call_shown(lfirst_node(FuncExpr, lc)),
-											   ++resno, NULL, false));
+	forboth(lc, layer->originals, call, layer->calls)
+	{
+		Expr *shown = (Expr *) llm_node_show_call(lfirst(lc), lfirst(call));
+
+		tlist = lappend(tlist, makeTargetEntry(shown, ++resno, NULL, false));
+	}
 	return tlist;
 }
 
