@@ -1,0 +1,64 @@
+-- node_explain.sql - what EXPLAIN shows
+\set ECHO none
+\getenv srcdir PG_ABS_SRCDIR
+\set prepare :srcdir '/test/regress/prepare.sql'
+\i :prepare
+
+CREATE TEMP TABLE docs (id int PRIMARY KEY, body text);
+INSERT INTO docs SELECT i, 'b' || i FROM generate_series(1, 20) i;
+ANALYZE docs;
+
+-- without ANALYZE nothing is asked
+EXPLAIN (COSTS OFF) SELECT id, llm_generate('Classify: ' || body, max_tokens => 8) FROM docs WHERE llm_generate('Spam? ' || body) = 'no' AND id < 100;
+EXPLAIN (COSTS OFF, VERBOSE) SELECT id, llm_generate('Classify: ' || body, max_tokens => 8) FROM docs WHERE llm_generate('Spam? ' || body) = 'no' AND id < 100;
+SELECT requests_of($$EXPLAIN SELECT llm_generate(body) FROM docs WHERE llm_generate(body) = 'x'$$);
+SELECT requests_of($$EXPLAIN SELECT id FROM docs WHERE body = llm_generate('const')$$);
+EXPLAIN (COSTS OFF) SELECT llm_generate(body, 'no such model') FROM docs;
+
+-- with it: counts; tokens of the echo are bytes
+SELECT explain_of($$SELECT id, llm_generate(body, max_tokens => 2) FROM docs WHERE id <= 9$$, true);
+SELECT explain_of($$SELECT llm_generate(NULLIF(body, body)) FROM docs$$, true);
+SELECT explain_of($$SELECT llm_generate(body) FROM docs WHERE id < 0$$, true);
+SELECT explain_of($$SELECT llm_generate(body, model => 'echo', options => '{"seed": 1}') FROM docs WHERE id = 1$$, true);
+
+-- times, where they are wanted
+CREATE FUNCTION timed(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, SUMMARY OFF) ' || query LOOP
+		RETURN NEXT regexp_replace(regexp_replace(line, 'Peak In Flight: \d+', 'Peak In Flight: N'), '\d+\.\d+', 'N', 'g');
+	END LOOP;
+END
+$$;
+SELECT timed($$SELECT id, llm_generate(body) FROM docs$$);
+DROP FUNCTION timed(text);
+
+-- other formats
+CREATE FUNCTION formatted(form text, query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	doc text;
+BEGIN
+	EXECUTE format('EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, FORMAT %s) %s', form, query) INTO doc;
+	RETURN doc;
+END
+$$;
+SELECT jsonb_pretty(jsonb_path_query(formatted('json', $$SELECT llm_generate(body), llm_count_tokens(body) FROM docs$$)::jsonb, '$[0].Plan')
+	- 'Plans' - 'LLM Peak In Flight');
+SELECT jsonb_path_exists(doc, '$[0].Plan."LLM Queue Wait"'), jsonb_path_exists(doc, '$[0].Plan."LLM First Token"')
+FROM (SELECT formatted('json, TIMING ON', $$SELECT llm_generate(body) FROM docs$$)::jsonb doc) s;
+SELECT (xpath('//e:LLM-Requests/text()', x, '{{e,http://www.postgresql.org/2009/explain}}'))[1],
+	(xpath('//e:LLM-Calls/e:Item/text()', x, '{{e,http://www.postgresql.org/2009/explain}}'))[1]
+FROM (SELECT formatted('xml', $$SELECT llm_generate(body) FROM docs$$)::xml x) s;
+SELECT line FROM regexp_split_to_table(formatted('yaml', $$SELECT llm_generate(body) FROM docs$$), E'\n') line WHERE line LIKE '%LLM%' AND line NOT LIKE '%Peak%';
+SELECT formatted('json, VERBOSE', $$SELECT llm_generate(body) FROM docs$$) LIKE '%"LLM Numerics Key": "%' AS numerics_key;
+DROP FUNCTION formatted(text, text);
+
+-- calls are shown as they could be written
+EXPLAIN (COSTS OFF) SELECT llm_generate(body, 'echo', 'sys', 5, 0.5, 42, ARRAY['x'], NULL, 'null', '{"top_k": 1}') FROM docs;
+EXPLAIN (COSTS OFF) SELECT llm_generate(ARRAY[body], seed => id) FROM docs;
+EXPLAIN (COSTS OFF) SELECT llm_generate_result(body), llm_tokenize(body, 'echo'), llm_detokenize(ARRAY[id]), llm_count_tokens(body) FROM docs;
+EXPLAIN (COSTS OFF) SELECT d.id, llm_generate(d.body) FROM docs d WHERE d.id IN (SELECT id FROM docs) ORDER BY d.id;
+SET llm_infer.enable_batch = off;
+EXPLAIN (COSTS OFF) SELECT id, llm_generate(body) FROM docs WHERE llm_generate(body) = 'x';
+RESET llm_infer.enable_batch;

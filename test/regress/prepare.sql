@@ -1,0 +1,63 @@
+-- prepare.sql - what every regression test starts with: the extension, one model, small helpers.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS llm_infer;
+
+DO $$
+BEGIN
+	PERFORM llm_model_drop(name) FROM llm.models WHERE name <> 'echo';
+	PERFORM llm_model_register('echo', 'echo:')
+	WHERE NOT EXISTS (SELECT FROM llm.models WHERE name = 'echo');
+END
+$$;
+
+-- SQLSTATE, message, detail and hint of a statement's error, or what it did.
+CREATE OR REPLACE FUNCTION error_of(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	state text;
+	message text;
+	detail text;
+	hint text;
+	n bigint;
+BEGIN
+	EXECUTE query;
+	GET DIAGNOSTICS n = ROW_COUNT;
+	RETURN 'no error, ' || n || ' rows';
+EXCEPTION WHEN OTHERS THEN
+	GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
+		detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+	detail := regexp_replace(detail, 'directory: .*', 'directory: ...');
+	RETURN state || ': ' || message || coalesce(' | ' || nullif(detail, ''), '')
+		|| coalesce(' | ' || nullif(hint, ''), '');
+END
+$$;
+
+-- EXPLAIN ANALYZE without what depends on time: peaks, and token counts where rows were read ahead.
+CREATE OR REPLACE FUNCTION explain_of(query text, tokens boolean DEFAULT false)
+RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) ' || query LOOP
+		CONTINUE WHEN line LIKE '%LLM Tokens:%' AND NOT tokens;
+		RETURN NEXT regexp_replace(line, 'Peak In Flight: \d+', 'Peak In Flight: N');
+	END LOOP;
+END
+$$;
+
+-- Requests that the engine has had from a statement, whichever way they were made.
+CREATE OR REPLACE FUNCTION requests_of(query text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	before bigint;
+	after bigint;
+	r record;
+BEGIN
+	SELECT requests INTO before FROM llm.stat_engine;
+	FOR r IN EXECUTE query LOOP
+		NULL;
+	END LOOP;
+	SELECT requests INTO after FROM llm.stat_engine;
+	RETURN after - before;
+END
+$$;
+
+\set ECHO all
