@@ -6,6 +6,8 @@
 #if defined(__x86_64__)
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Register state that the system saves on a switch (XCR0). */
 static uint64_t
@@ -17,8 +19,13 @@ saved_state(void)
 	return (uint64_t) hi << 32 | lo;
 }
 
-#define XCR0_AVX 0x6u     /* xmm and ymm */
-#define XCR0_AVX512 0xE6u /* and opmask, high zmm */
+#define XCR0_AVX 0x6u      /* xmm and ymm */
+#define XCR0_AVX512 0xE6u  /* and opmask, high zmm */
+#define XCR0_TILE 0x60000u /* tile configuration and data */
+
+#define CPUID_AMX (1u << 24 | 1u << 25) /* leaf 7 edx: tiles, int8 products */
+#define REQUEST_STATE 0x1023            /* arch_prctl: ARCH_REQ_XCOMP_PERM */
+#define STATE_TILE_DATA 18
 
 static bool
 bits_set(uint32_t value, uint32_t bits)
@@ -50,6 +57,19 @@ has_avx512(void)
 		   bits_set(c, bit_AVX512VNNI);
 }
 
+/* Tiles are big, so Linux hands them out on request, to the whole process. */
+static bool
+has_amx(void)
+{
+	uint32_t a, b, c, d;
+
+	if (!has_avx512() || (saved_state() & XCR0_TILE) != XCR0_TILE)
+		return false;
+	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !bits_set(d, CPUID_AMX))
+		return false;
+	return syscall(SYS_arch_prctl, REQUEST_STATE, STATE_TILE_DATA) == 0;
+}
+
 #endif
 
 int
@@ -58,6 +78,8 @@ llm_kernels_list(const LlmKernels *out[LLM_KERNELS_MAX])
 	int n = 0;
 
 #if defined(__x86_64__)
+	if (has_amx())
+		out[n++] = &llm_kernels_amx;
 	if (has_avx512())
 		out[n++] = &llm_kernels_avx512;
 	if (has_avx2())

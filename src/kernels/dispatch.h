@@ -8,6 +8,7 @@ extern const LlmKernels llm_kernels_generic;
 #if defined(__x86_64__)
 extern const LlmKernels llm_kernels_avx2;
 extern const LlmKernels llm_kernels_avx512;
+extern const LlmKernels llm_kernels_amx; /* AVX-512, with tiles for products of many rows */
 #endif
 
 #endif

@@ -11,6 +11,8 @@ void llm_gemm_quant_avx2(const LlmGemm *g);
 void llm_gemm_float_avx2(const LlmGemm *g);
 void llm_gemm_quant_avx512(const LlmGemm *g);
 void llm_gemm_float_avx512(const LlmGemm *g);
+/* The system must have granted the tile registers to this process. */
+void llm_gemm_quant_amx(const LlmGemm *g);
 #endif
 
 #endif

@@ -105,7 +105,7 @@ typedef struct LlmKernels
 const LlmKernels *llm_kernels_find(const char *isa);
 
 /* All tables that can run here, best first; returns how many. */
-#define LLM_KERNELS_MAX 3
+#define LLM_KERNELS_MAX 4
 int llm_kernels_list(const LlmKernels *out[LLM_KERNELS_MAX]);
 
 #endif

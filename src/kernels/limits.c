@@ -203,7 +203,7 @@ loops_of(const char *isa)
 #if defined(__x86_64__)
 	if (strcmp(isa, "avx2") == 0)
 		loops = (Loops){read_avx2, {int8_avx2, n * 32}, {f32_avx2, n * 8}};
-	if (strcmp(isa, "avx512") == 0)
+	if (strcmp(isa, "avx512") == 0 || strcmp(isa, "amx") == 0)
 		loops = (Loops){read_avx2, {int8_avx512, n * 64}, {f32_avx512, n * 16}};
 #endif
 	return loops;
