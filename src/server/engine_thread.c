@@ -468,6 +468,7 @@ settings(LlmEngineThread *w, LlmServerSettings *s)
 		return;
 	}
 	w->engine = NULL;
+	w->engine_error.code = LLM_E_UNAVAILABLE; /* for a caller, whose request may be right */
 	snprintf(message, sizeof(message), "%s%s%s", w->engine_error.text,
 			 w->engine_error.detail[0] == '\0' ? "" : ": ", w->engine_error.detail);
 	llm_log(LLM_LOG_ERROR, "the engine cannot start: %s", message);
