@@ -101,23 +101,16 @@ llm_loader_measure(const LlmLoaded *m, int32_t threads, double seconds, LlmMachi
 
 /* ---- text ---- */
 
-/* The template is kept broken when it is not understood; one that passes a bound is refused here:
- * its error carries numbers. */
+/* A template that does not parse is refused here; what only shows while it runs, at its prompt. */
 static LlmStatus
 template_open(LlmStr source, LlmLoaded *m, LlmError *err)
 {
+	LlmStatus st = llm_template_parse(source, &m->tmpl, err);
+
 	m->info.has_template = true;
-	if (llm_template_parse(source, &m->tmpl, &m->tmpl_error) == LLM_OK)
-	{
-		m->tmpl_error.code = LLM_OK;
-		return LLM_OK;
-	}
-	m->tmpl = NULL;
-	if (m->tmpl_error.limit == 0)
-		return LLM_OK;
-	if (err != NULL)
-		*err = m->tmpl_error;
-	return m->tmpl_error.code;
+	if (st != LLM_OK)
+		llm_error_hint(err, "Give the model another template by its option chat_template.");
+	return st;
 }
 
 /* Ids that are never picked, and the longest token. */

@@ -25,8 +25,7 @@ typedef struct LlmLoaded
 	LlmModel *model;
 	LlmKvStore store;
 	LlmTokenizer *tok;
-	LlmTemplate *tmpl;     /* NULL: none, or template_error says why */
-	LlmError tmpl_error;   /* code LLM_OK = none; given at every rendering */
+	LlmTemplate *tmpl;     /* NULL = the model has none */
 	LlmModelInfo info;     /* what llm_engine_model answers */
 	float temperature;     /* the model's own default */
 	int32_t max_rows;      /* of a step */

@@ -11,12 +11,6 @@ render(const LlmLoaded *m, const LlmRequest *r, LlmStr prompt, LlmMarkedText *ou
 	LlmMessage messages[2];
 	LlmTemplateInput in = {.messages = messages, .add_generation_prompt = true, .now = time(NULL)};
 
-	if (m->tmpl == NULL)
-	{
-		if (err != NULL)
-			*err = m->tmpl_error;
-		return m->tmpl_error.code;
-	}
 	if (r->system.p != NULL)
 		messages[in.n_messages++] = (LlmMessage){llm_str("system"), r->system};
 	messages[in.n_messages++] = (LlmMessage){llm_str("user"), prompt};

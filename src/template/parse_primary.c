@@ -4,6 +4,8 @@
  */
 #include "template/parser.h"
 
+#include <string.h>
+
 #include "template/builtin.h"
 
 #define POSTFIX_MAX 64
@@ -201,6 +203,11 @@ parse_attr(LlmParser *p, LlmNode *object)
 	{
 		node = llm_tmpl_node_new(p, LLM_N_ATTR, p->tok.line);
 		node->sym = llm_tmpl_parser_name(p);
+		/* no field is called so: whoever writes it wants out of the template */
+		if (node->sym->name.len >= 2 && memcmp(node->sym->name.p, "__", 2) == 0)
+			llm_tmpl_fail(p->run, "there is no access to '%.*s'",
+						  (int) (node->sym->name.len < 60 ? node->sym->name.len : 60),
+						  node->sym->name.p);
 	}
 	llm_tmpl_node_adopt(node, &kids);
 	return node;

@@ -220,7 +220,7 @@ bos_comes_once(void **state)
 	}
 }
 
-/* A template that is not understood loads, and fails at each rendering with its line. */
+/* A template whose fault shows while it runs loads, and fails at each rendering with its line. */
 static void
 a_broken_template_fails_when_it_is_used(void **state)
 {
