@@ -652,11 +652,13 @@ test_large_input(void **state)
 static void
 test_errors(void **state)
 {
-	check_fails("\n{{ messages.__class__ }}", "line 2: there is no access to '__class__'");
+	check_parse_fails("\n{{ messages.__class__ }}", "line 2: there is no access to '__class__'");
 	check_fails("{{ messages['__class__'] }}", "__class__");
 	check_fails("{{ ''['__class__'] }}", "__class__");
 	check_fails("{{ [''] | map(attribute='__class__') | list }}", "__class__");
-	check_fails("\n\n{{ lipsum.__globals__ }}", "line 3: 'lipsum' is undefined");
+	check_parse_fails("\n\n{{ lipsum.__globals__ }}",
+					  "line 3: there is no access to '__globals__'");
+	check_fails("\n\n{{ lipsum.globals }}", "line 3: 'lipsum' is undefined");
 	check_fails("\n{{ messages | nosuchfilter }}",
 				"line 2: there is no filter named 'nosuchfilter'");
 	check_fails("{{ 1 is nosuch }}", "there is no test named 'nosuch'");
