@@ -31,6 +31,7 @@ typedef struct AttnPass
 	float l[VEC_ATTN_ROWS];             /* sum of weights */
 	float keep[VEC_ATTN_ROWS];          /* factor for the splits before */
 	float take[VEC_ATTN_ROWS];          /* factor for this split */
+	bool fetch;                         /* all vectors of the item in one pass: memory bound */
 	int lo;                             /* first position that any vector sees */
 	int hi;                             /* one past the last */
 } AttnPass;
@@ -41,12 +42,32 @@ attn_load(const void *p, size_t i, const bool half)
 	return half ? vf_load_half((const uint16_t *) p + i) : vf_load((const float *) p + i);
 }
 
+static inline size_t
+attn_nbytes(LlmDtype type)
+{
+	return type == LLM_DTYPE_F16 ? 2 : 4;
+}
+
+/* Part i of n of a run of bytes into the cache. A page lies anywhere in memory, and few query
+ * vectors compute faster than the hardware finds out: V is fetched during the scores, the next
+ * split's K during the values. */
+VEC_INLINE void
+attn_fetch(const void *p, size_t nbytes, int i, int n)
+{
+	size_t begin = nbytes * (size_t) i / (size_t) n / 64 * 64;
+	size_t end = nbytes * (size_t) (i + 1) / (size_t) n / 64 * 64;
+
+	for (size_t b = begin; b < end; b += 64)
+		__builtin_prefetch((const char *) p + b, 0, 2);
+}
+
 /* p[r][t] = q[r] . k[t] for R vectors and all positions. */
 VEC_INLINE void
 attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const bool half)
 {
 	const float *q[VEC_ATTN_ROWS];
 	size_t group = (size_t) s->k_dim * 16;
+	size_t v_nbytes = (size_t) ATTN_SPLIT * (size_t) s->v_stride * attn_nbytes(s->v_type);
 
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
@@ -64,6 +85,9 @@ attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const bool half)
 		{
 			vf k[VEC_ATTN_GROUPS];
 
+			if (pass->fetch)
+				attn_fetch(s->v, v_nbytes, g / VEC_ATTN_GROUPS * s->k_dim + d,
+						   4 / VEC_ATTN_GROUPS * s->k_dim);
 			VEC_UNROLL
 			for (int c = 0; c < VEC_ATTN_GROUPS; c++)
 				k[c] = attn_load(s->k, (size_t) (g + c) * group + (size_t) d * 16, half);
@@ -160,6 +184,7 @@ attn_fold(const LlmAttnSplit *s, AttnPass *pass, const int R)
 VEC_INLINE void
 attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int J, const bool half)
 {
+	size_t k_nbytes = (size_t) ATTN_SPLIT * (size_t) s->k_dim * attn_nbytes(s->k_type);
 	vf acc[VEC_ATTN_ROWS][VEC_ATTN_GROUPS];
 
 	VEC_UNROLL
@@ -171,6 +196,8 @@ attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int
 	{
 		vf v[VEC_ATTN_GROUPS];
 
+		if (pass->fetch && j == 0 && s->next_k != NULL)
+			attn_fetch(s->next_k, k_nbytes, t - pass->lo, pass->hi - pass->lo);
 		VEC_UNROLL
 		for (int c = 0; c < J; c++)
 			v[c] = attn_load(s->v, (size_t) t * (size_t) s->v_stride + (size_t) (j + c) * 16, half);
@@ -255,7 +282,7 @@ static void (*const attn_passes[])(const LlmAttnSplit *, AttnPass *) = {
 VEC_FN void
 op_attn_split(const LlmAttnSplit *s)
 {
-	AttnPass pass;
+	AttnPass pass = {.fetch = s->n_q <= VEC_ATTN_ROWS};
 	int n = 0;
 
 	for (int i = 0; i < s->n_q; i++)

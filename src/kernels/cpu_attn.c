@@ -174,6 +174,7 @@ item_run(LlmCpuDevice *dev, LlmCpuOp *op, const LlmCpuBlock *block, int32_t kv_h
 
 		split.k = head;
 		split.v = head + op->kv->k_nbytes;
+		split.next_k = i < last ? llm_kv_pages_head(op->kv, table[i + 1], a->layer, kv_head) : NULL;
 		ranges_set(dev, op, block, i, per_row, s);
 		dev->kernels->attn_split(&split);
 	}

@@ -65,6 +65,21 @@ llm_cpu_run_linear(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 				   (int32_t) share(l->n_panels, tid + 1, n_threads), op->out->f, op->out->ld);
 }
 
+/* silu(gate) * up for up to 64 columns from column c of a row, in out's forms. */
+static void
+gate_unit(const LlmCpuDevice *dev, const LlmCpuAct *out, int64_t r, int32_t c, const float *gate,
+		  const float *up)
+{
+	int32_t cols = out->cols - c < LLM_Q8_UNIT ? out->cols - c : LLM_Q8_UNIT;
+	float y[LLM_Q8_UNIT];
+
+	dev->kernels->silu_gate(gate, up, cols, y);
+	if ((out->forms & LLM_ACT_F32) != 0)
+		memcpy(row_f(out, r) + c, y, (size_t) cols * sizeof(float));
+	if ((out->forms & LLM_ACT_Q8) != 0)
+		dev->kernels->quantise(y, cols, row_q(out, r) + c / LLM_Q8_UNIT);
+}
+
 /* Work by units of 64 columns of a row, so that one row occupies all threads. */
 void
 llm_cpu_run_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
@@ -76,15 +91,39 @@ llm_cpu_run_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 	{
 		int64_t r = i / out->n_units;
 		int32_t c = (int32_t) (i % out->n_units) * LLM_Q8_UNIT;
-		int32_t cols = out->cols - c < LLM_Q8_UNIT ? out->cols - c : LLM_Q8_UNIT;
 		const float *gate = row_f(op->in, r) + c;
-		float y[LLM_Q8_UNIT];
 
-		dev->kernels->silu_gate(gate, gate + out->cols, cols, y);
-		if ((out->forms & LLM_ACT_F32) != 0)
-			memcpy(row_f(out, r) + c, y, (size_t) cols * sizeof(float));
-		if ((out->forms & LLM_ACT_Q8) != 0)
-			dev->kernels->quantise(y, cols, row_q(out, r) + c / LLM_Q8_UNIT);
+		gate_unit(dev, out, r, c, gate, gate + out->cols);
+	}
+}
+
+/* Product and gate in one phase: 64 columns of gate and of up at a time lie in scratch, never in
+ * memory. The same operations on every value as the two phases, so the same bits. */
+void
+llm_cpu_run_linear_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
+{
+	const LlmLinear *l = op->linear;
+	const LlmCpuAct *in = op->in, *out = op->out;
+	float *y = dev->scratch[tid].o;
+	int32_t panels = LLM_Q8_UNIT / LLM_LANES, ldy = 2 * LLM_Q8_UNIT;
+	int32_t step = dev->max_o / ldy < 128 ? dev->max_o / ldy : 128;
+
+	for (int64_t u = share(out->n_units, tid, n_threads);
+		 u < share(out->n_units, tid + 1, n_threads); u++)
+	{
+		int32_t p = (int32_t) u * panels;
+
+		for (int32_t r = 0; r < out->rows; r += step)
+		{
+			int32_t n = out->rows - r < step ? out->rows - r : step;
+			LlmLinearInput rows = {in->q != NULL ? row_q(in, r) : NULL, row_f(in, r), in->ld, n};
+
+			llm_linear_part_run(dev->kernels, l, 0, &rows, p, p + panels, y, ldy);
+			llm_linear_part_run(dev->kernels, l, 1, &rows, p, p + panels, y + LLM_Q8_UNIT, ldy);
+			for (int32_t i = 0; i < n; i++)
+				gate_unit(dev, out, r + i, (int32_t) u * LLM_Q8_UNIT, y + i * ldy,
+						  y + i * ldy + LLM_Q8_UNIT);
+		}
 	}
 }
 

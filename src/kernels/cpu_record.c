@@ -156,13 +156,20 @@ gate_act(LlmCpuDevice *dev, int32_t rows, int32_t cols)
 	return dev->gate;
 }
 
+/* gate | up in two parts whose columns make whole units: product and gate in one phase. */
+static bool
+gate_fuses(const LlmLinear *l)
+{
+	return l->n_parts == 2 && l->parts[0].n == l->parts[1].n && l->parts[0].n % LLM_Q8_UNIT == 0;
+}
+
 void
 llm_cpu_linear(LlmDevice *d, LlmAct x, const LlmLinear *l, LlmEpilogue epilogue, LlmAct out)
 {
 	LlmCpuDevice *dev = self(d);
 	LlmCpuAct *in = act(dev, x), *o = act(dev, out), *y = o;
 	LlmCpuOp *op;
-	bool gate = epilogue == LLM_EPI_SILU_GATE;
+	bool gate = epilogue == LLM_EPI_SILU_GATE, fused = gate && gate_fuses(l);
 
 	if (in == NULL || o == NULL || in->cols != l->k || in->rows != o->rows ||
 		(in->forms & l->forms) != l->forms || (gate ? 2 * o->cols : o->cols) != l->n)
@@ -170,17 +177,17 @@ llm_cpu_linear(LlmDevice *d, LlmAct x, const LlmLinear *l, LlmEpilogue epilogue,
 		fail(dev, LLM_E_INTERNAL, "linear");
 		return;
 	}
-	if (gate)
+	if (gate && !fused)
 		y = gate_act(dev, o->rows, l->n);
 	if (y == NULL)
 		return;
-	op = phase(dev, LLM_CPU_LINEAR, llm_cpu_run_linear, in, y);
+	op = phase(dev, LLM_CPU_LINEAR, fused ? llm_cpu_run_linear_gate : llm_cpu_run_linear, in, y);
 	op->linear = l;
 	op->nbytes = (double) l->nbytes;
 	op->ops = 2.0 * (double) l->k * (double) l->n * (double) o->rows;
-	if (gate)
+	if (gate && !fused)
 		phase(dev, LLM_CPU_GATE, llm_cpu_run_gate, y, o);
-	else
+	else if (!gate)
 		quantise_phase(dev, o);
 }
 

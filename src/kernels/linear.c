@@ -183,6 +183,30 @@ llm_linear_row(const LlmLinear *l, int32_t row, float *out)
 }
 
 void
+llm_linear_part_run(const LlmKernels *kernels, const LlmLinear *l, int part_index,
+					const LlmLinearInput *in, int32_t begin, int32_t end, float *y, int32_t ldy)
+{
+	const LlmLinearPart *part = &l->parts[part_index];
+	LlmGemm g = {.type = part->type,
+				 .w = part->w + (size_t) begin * part->panel_nbytes,
+				 .panel_nbytes = part->panel_nbytes,
+				 .k = l->k,
+				 .n_panels = end - begin,
+				 .n_cols = (end < part->n_panels ? end * LLM_LANES : part->n) - begin * LLM_LANES,
+				 .n_rows = in->n_rows,
+				 .q = in->q,
+				 .x = in->x,
+				 .ldx = in->ldx,
+				 .ldy = ldy,
+				 .y = y};
+
+	if (llm_dtype_info((uint32_t) part->type)->block == 1)
+		kernels->gemm_float(&g);
+	else
+		kernels->gemm_quant(&g);
+}
+
+void
 llm_linear_run(const LlmKernels *kernels, const LlmLinear *l, const LlmLinearInput *in,
 			   int32_t begin, int32_t end, float *y, int32_t ldy)
 {
@@ -191,27 +215,10 @@ llm_linear_run(const LlmKernels *kernels, const LlmLinear *l, const LlmLinearInp
 		const LlmLinearPart *part = &l->parts[i];
 		int32_t p0 = begin > part->first_panel ? begin - part->first_panel : 0;
 		int32_t p1 = end - part->first_panel;
-		LlmGemm g;
 
-		p1 = p1 > part->n_panels ? part->n_panels : p1;
-		if (p0 >= p1)
-			continue;
-		g = (LlmGemm){.type = part->type,
-					  .w = part->w + (size_t) p0 * part->panel_nbytes,
-					  .panel_nbytes = part->panel_nbytes,
-					  .k = l->k,
-					  .n_panels = p1 - p0,
-					  .n_cols =
-						  p1 == part->n_panels ? part->n - p0 * LLM_LANES : (p1 - p0) * LLM_LANES,
-					  .n_rows = in->n_rows,
-					  .q = in->q,
-					  .x = in->x,
-					  .ldx = in->ldx,
-					  .ldy = ldy,
-					  .y = y + part->first_col + p0 * LLM_LANES};
-		if (llm_dtype_info((uint32_t) part->type)->block == 1)
-			kernels->gemm_float(&g);
-		else
-			kernels->gemm_quant(&g);
+		p1 = p1 < part->n_panels ? p1 : part->n_panels;
+		if (p0 < p1)
+			llm_linear_part_run(kernels, l, i, in, p0, p1, y + part->first_col + p0 * LLM_LANES,
+								ldy);
 	}
 }

@@ -49,8 +49,8 @@ void llm_weight_store_fini(LlmWeightStore *store);
 /* Row `row` of a one-part linear, dequantised: out [k]. */
 void llm_linear_row(const LlmLinear *l, int32_t row, float *out);
 
-/* y[m][ldy] = x W^T for panels begin..end of the linear (counted over all parts). q or x may be NULL
- * when no part reads it; rows are units of k and ldx floats apart. */
+/* Rows that a product reads. q or x may be NULL when no part reads it; rows are the units of k, or
+ * ldx floats, apart. */
 typedef struct LlmLinearInput
 {
 	const LlmQ8Unit *q;
@@ -59,7 +59,12 @@ typedef struct LlmLinearInput
 	int32_t n_rows;
 } LlmLinearInput;
 
+/* y[m][ldy] = x W^T for panels begin..end, counted over all parts; y is column 0 of the linear. */
 void llm_linear_run(const LlmKernels *kernels, const LlmLinear *l, const LlmLinearInput *in,
 					int32_t begin, int32_t end, float *y, int32_t ldy);
+/* The same for panels of one part; y is the first column of panel `begin`. */
+void llm_linear_part_run(const LlmKernels *kernels, const LlmLinear *l, int part_index,
+						 const LlmLinearInput *in, int32_t begin, int32_t end, float *y,
+						 int32_t ldy);
 
 #endif

@@ -15,7 +15,7 @@
 #include "tensor/half.h"
 
 #define DIM 64
-#define HIDDEN 96
+#define HIDDEN_MAX 128
 #define HEADS 4
 #define KV_HEADS 2
 #define VOCAB 75
@@ -33,6 +33,7 @@ typedef struct Graph
 	LlmDtype kv_type;
 	bool floats; /* F32 and F16 weights instead of quantised ones */
 	int32_t window;
+	int32_t hidden; /* a multiple of 64: product and gate are one phase; else two */
 } Graph;
 
 typedef struct Layer
@@ -124,8 +125,8 @@ weights_create(Machine *m)
 
 		l->qkv = linear(m, types, (int32_t[]){q, kv, kv}, 3, DIM, false);
 		l->o = linear(m, types + 1, (int32_t[]){DIM}, 1, q, false);
-		l->gate_up = linear(m, types, (int32_t[]){HIDDEN, HIDDEN}, 2, DIM, false);
-		l->down = linear(m, types + 2, (int32_t[]){DIM}, 1, HIDDEN, false);
+		l->gate_up = linear(m, types, (int32_t[]){m->graph.hidden, m->graph.hidden}, 2, DIM, false);
+		l->down = linear(m, types + 2, (int32_t[]){DIM}, 1, m->graph.hidden, false);
 		l->attn = (LlmAttn){.layer = i,
 							.n_heads = HEADS,
 							.n_kv_heads = KV_HEADS,
@@ -145,7 +146,7 @@ limits_of(const Machine *m)
 	return (LlmDeviceLimits){.max_rows = 64,
 							 .max_out = 64,
 							 .max_seqs = MAX_SEQS,
-							 .max_cols = qkv > 2 * HIDDEN ? qkv : 2 * HIDDEN,
+							 .max_cols = qkv > 2 * HIDDEN_MAX ? qkv : 2 * HIDDEN_MAX,
 							 .vocab_size = VOCAB,
 							 .max_pos = MAX_TOKENS,
 							 .n_acts = 10};
@@ -201,7 +202,7 @@ forward(Machine *m, const LlmBatch *b)
 	LlmAct q = ops->act_create(dev, LLM_ACT_F32, n, HEADS * hd);
 	LlmAct a = ops->act_create(dev, all, n, HEADS * hd);
 	LlmAct y = ops->act_create(dev, LLM_ACT_F32, n, DIM);
-	LlmAct f = ops->act_create(dev, all, n, HIDDEN);
+	LlmAct f = ops->act_create(dev, all, n, m->graph.hidden);
 	LlmAct last = ops->act_create(dev, all, b->n_out, DIM);
 	LlmAct logits = ops->act_create(dev, LLM_ACT_F32, b->n_out, VOCAB);
 	LlmAct add = {0};
@@ -360,10 +361,10 @@ assert_same(const Run *a, const Run *b, int32_t seq, int32_t len)
 }
 
 static const Graph graphs[] = {
-	{16, LLM_DTYPE_F16, false, 0},
-	{32, LLM_DTYPE_F32, false, 0},
-	{64, LLM_DTYPE_F16, true, 0},
-	{24, LLM_DTYPE_F16, false, 40},
+	{16, LLM_DTYPE_F16, false, 0, 96},
+	{32, LLM_DTYPE_F32, false, 0, 128},
+	{64, LLM_DTYPE_F16, true, 0, 64},
+	{24, LLM_DTYPE_F16, false, 40, 96},
 };
 #define N_GRAPHS (sizeof(graphs) / sizeof(graphs[0]))
 

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "cpu_graph.h"
+#include "kernels/kernels.h"
 
 /* A row given as a vector equals the token whose vector it is. */
 static void
@@ -121,7 +122,7 @@ test_bad_ops(void **state)
 		step_add(r, 0, 5);
 		assert_int_equal(ops->step_begin(m.dev, &r->b, &err), LLM_OK);
 		x = ops->act_create(m.dev, LLM_ACT_F32, 5, DIM);
-		y = ops->act_create(m.dev, LLM_ACT_F32, 5, HIDDEN);
+		y = ops->act_create(m.dev, LLM_ACT_F32, 5, 96);
 		if (i == 0)
 			ops->embed(m.dev, m.layers[0].o, x); /* not an embedding */
 		else if (i == 1)
@@ -142,6 +143,70 @@ test_bad_ops(void **state)
 	step_run(r);
 	free(r);
 	machine_close(&m);
+}
+
+/* One step of embed, norm, product (and gate): n values per row, where logits would be. */
+static void
+product_step(Machine *m, Run *r, const LlmLinear *l, LlmEpilogue epilogue, int32_t n, float *out)
+{
+	const LlmDeviceOps *ops = m->dev->ops;
+	LlmDeviceLimits limits = limits_of(m);
+	LlmSampling sampling = {r->rows, 40};
+	LlmStepOut result = {.rows = r->picks};
+	LlmError err;
+	uint64_t step;
+	LlmAct x, h, y;
+
+	limits.vocab_size = n;
+	assert_int_equal(ops->limits_set(m->dev, &limits, &err), LLM_OK);
+	r->len[0] = 0;
+	step_begin_batch(r);
+	step_add(r, 0, 40);
+	memset(r->want, LLM_WANT_LOGITS, sizeof(r->want));
+	assert_int_equal(ops->step_begin(m->dev, &r->b, &err), LLM_OK);
+	x = ops->act_create(m->dev, LLM_ACT_F32, 40, DIM);
+	h = ops->act_create(m->dev, LLM_ACT_F32 | LLM_ACT_Q8, 40, DIM);
+	y = ops->act_create(m->dev, LLM_ACT_F32, 40, n);
+	ops->embed(m->dev, m->embed, x);
+	ops->norm(m->dev, x, (LlmAct){0}, &m->norm, h);
+	ops->linear(m->dev, h, l, epilogue, y);
+	ops->sample(m->dev, y, &sampling);
+	assert_int_equal(ops->step_end(m->dev, &step, &err), LLM_OK);
+	assert_int_equal(ops->step_wait(m->dev, step, &result, &err), LLM_OK);
+	for (int32_t i = 0; i < 40; i++)
+	{
+		memcpy(out + i * n, result.logits + i * result.ld_logits, (size_t) n * sizeof(float));
+		assert_int_equal(r->picks[i].token, -1);
+	}
+}
+
+/* The gate in the product's phase, or in one of its own, is the gate of the product's values. */
+static void
+test_gate(void **state)
+{
+	(void) state;
+	for (size_t g = 0; g < N_GRAPHS; g++)
+	{
+		int32_t n = graphs[g].hidden;
+		float *both = calloc((size_t) (40 * 2 * n), 4), *gated = calloc((size_t) (40 * n), 4);
+		float want[HIDDEN_MAX];
+		Machine m;
+		Run *r;
+
+		machine_open(&m, &graphs[g], NULL, 2);
+		r = run_create(&m, 1);
+		product_step(&m, r, m.layers[0].gate_up, LLM_EPI_NONE, 2 * n, both);
+		product_step(&m, r, m.layers[0].gate_up, LLM_EPI_SILU_GATE, n, gated);
+		for (int32_t i = 0; i < 40; i++)
+		{
+			llm_kernels_find("generic")->silu_gate(both + i * 2 * n, both + i * 2 * n + n, n, want);
+			assert_memory_equal(gated + i * n, want, (size_t) n * sizeof(float));
+		}
+		free(both);
+		free(gated);
+		free(r);
+		machine_close(&m);
+	}
 }
 
 static void
@@ -229,9 +294,10 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_embed_vector), cmocka_unit_test(test_bad_batches),
-		cmocka_unit_test(test_bad_ops),      cmocka_unit_test(test_bad_weights),
-		cmocka_unit_test(test_life),         cmocka_unit_test(test_limits_measure),
+		cmocka_unit_test(test_embed_vector),   cmocka_unit_test(test_bad_batches),
+		cmocka_unit_test(test_bad_ops),        cmocka_unit_test(test_gate),
+		cmocka_unit_test(test_bad_weights),    cmocka_unit_test(test_life),
+		cmocka_unit_test(test_limits_measure),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
