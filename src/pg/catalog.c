@@ -27,8 +27,8 @@
 
 /* ---- options ---- */
 
-static void
-pg_attribute_noreturn() bad_option(const char *name, const char *value, const char *hint)
+static _Noreturn void
+bad_option(const char *name, const char *value, const char *hint)
 {
 	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					errmsg("invalid value for model option \"%s\": \"%s\"", name, value),

@@ -113,8 +113,8 @@ child_oom_score(void)
 	close(fd);
 }
 
-static void
-pg_attribute_noreturn() child_main(const char *path, const ChildFds *fds, pid_t parent)
+static _Noreturn void
+child_main(const char *path, const ChildFds *fds, pid_t parent)
 {
 	char *argv[] = {(char *) "llm_infer_engine", (char *) "serve", NULL};
 	char line[MAXPGPATH + 100];

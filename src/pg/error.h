@@ -39,6 +39,6 @@ extern void llm_failure_set_status(LlmFailure *f, LlmStatus status, const char *
  * rights, models) or a missing engine would fail every row and is always raised. */
 extern bool llm_failure_hideable(const LlmFailure *f);
 
-extern void llm_failure_raise(const LlmFailure *f) pg_attribute_noreturn();
+extern _Noreturn void llm_failure_raise(const LlmFailure *f);
 
 #endif
