@@ -352,6 +352,18 @@ log_load_failure(LlmEngineThread *w, const LlmSpec *spec)
 	w->logged_ms = now_ms();
 }
 
+/* A key or a tensor means little to a caller who does not know the file. */
+static void
+name_file(LlmError *e, const char *path)
+{
+	char former[sizeof(e->detail)];
+
+	if (strstr(e->text, path) != NULL)
+		return;
+	memcpy(former, e->detail, sizeof(former));
+	llm_error_detail(e, "%s%sModel file: %s", former, former[0] == '\0' ? "" : " ", path);
+}
+
 /* Load the model of the head. The tickets that fail with it are failed in the next turn, together
  * with those that come in meanwhile. */
 static void
@@ -379,6 +391,7 @@ swap(LlmEngineThread *w)
 		return;
 	}
 	log_load_failure(w, spec);
+	name_file(&w->load_error, spec->spec.path);
 	w->load_failed = spec;
 }
 
