@@ -26,7 +26,7 @@ WITH w AS (SELECT id, llm_generate('w' || body) g FROM docs WHERE id <= 3), u AS
 SELECT count(*) FROM u;
 SELECT id, answer FROM docs WHERE id <= 3 ORDER BY id;
 -- columns set by a sub-select of several: left alone
-EXPLAIN (COSTS OFF) UPDATE docs SET (answer, n) = (SELECT llm_generate(docs.body), 7) WHERE id = 1;
+SELECT count(*) AS nodes FROM explain_of($$UPDATE docs SET (answer, n) = (SELECT llm_generate(docs.body), 7) WHERE id = 1$$) line WHERE line LIKE '%LLM Batch%';
 UPDATE docs SET (answer, n) = (SELECT llm_generate(docs.body), 7) WHERE id = 1 RETURNING answer, n;
 -- part of a column
 ALTER TABLE docs ADD parts text[];

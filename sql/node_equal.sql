@@ -123,4 +123,4 @@ $$;
 SELECT n, nodes_of(query) AS nodes FROM shapes WHERE query LIKE 'WITH _ AS (%' ORDER BY n;
 DROP TABLE docs, groups, parts, shapes CASCADE;
 DROP FUNCTION rows_of(text, boolean), nodes_of(text), two(text);
-SELECT running, waiting, kv_pages_free = kv_pages_total AS all_free FROM llm.stat_engine;
+SELECT engine_idle();

@@ -26,8 +26,10 @@ CREATE FUNCTION timed(query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
 	line text;
 BEGIN
-	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, SUMMARY OFF) ' || query LOOP
-		RETURN NEXT regexp_replace(regexp_replace(line, 'Peak In Flight: \d+', 'Peak In Flight: N'), '\d+\.\d+', 'N', 'g');
+	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS OFF, COSTS OFF, SUMMARY OFF) ' || query LOOP
+		line := regexp_replace(line, 'Peak In Flight: \d+', 'Peak In Flight: N');
+		line := regexp_replace(line, '(rows=\d+)\.00', '\1');
+		RETURN NEXT regexp_replace(line, '\d+\.\d+', 'N', 'g');
 	END LOOP;
 END
 $$;
@@ -43,13 +45,11 @@ BEGIN
 	RETURN doc;
 END
 $$;
-SELECT jsonb_pretty(jsonb_path_query(formatted('json', $$SELECT llm_generate(body), llm_count_tokens(body) FROM docs$$)::jsonb, '$[0].Plan')
-	- 'Plans' - 'LLM Peak In Flight');
+SELECT key, value FROM jsonb_each(jsonb_path_query_first(formatted('json', $$SELECT llm_generate(body), llm_count_tokens(body) FROM docs$$)::jsonb, '$[0].Plan'))
+WHERE key LIKE '%LLM%' AND key <> 'LLM Peak In Flight' OR key LIKE 'Custom%' ORDER BY key COLLATE "C";
 SELECT jsonb_path_exists(doc, '$[0].Plan."LLM Queue Wait"'), jsonb_path_exists(doc, '$[0].Plan."LLM First Token"')
 FROM (SELECT formatted('json, TIMING ON', $$SELECT llm_generate(body) FROM docs$$)::jsonb doc) s;
-SELECT (xpath('//e:LLM-Requests/text()', x, '{{e,http://www.postgresql.org/2009/explain}}'))[1],
-	(xpath('//e:LLM-Calls/e:Item/text()', x, '{{e,http://www.postgresql.org/2009/explain}}'))[1]
-FROM (SELECT formatted('xml', $$SELECT llm_generate(body) FROM docs$$)::xml x) s;
+SELECT line FROM regexp_split_to_table(formatted('xml', $$SELECT llm_generate(body) FROM docs$$), E'\n') line WHERE line LIKE '%LLM-%' AND line NOT LIKE '%Peak%';
 SELECT line FROM regexp_split_to_table(formatted('yaml', $$SELECT llm_generate(body) FROM docs$$), E'\n') line WHERE line LIKE '%LLM%' AND line NOT LIKE '%Peak%';
 SELECT formatted('json, VERBOSE', $$SELECT llm_generate(body) FROM docs$$) LIKE '%"LLM Numerics Key": "%' AS numerics_key;
 DROP FUNCTION formatted(text, text);
@@ -58,7 +58,7 @@ DROP FUNCTION formatted(text, text);
 EXPLAIN (COSTS OFF) SELECT llm_generate(body, 'echo', 'sys', 5, 0.5, 42, ARRAY['x'], NULL, 'null', '{"top_k": 1}') FROM docs;
 EXPLAIN (COSTS OFF) SELECT llm_generate(ARRAY[body], seed => id) FROM docs;
 EXPLAIN (COSTS OFF) SELECT llm_generate_result(body), llm_tokenize(body, 'echo'), llm_detokenize(ARRAY[id]), llm_count_tokens(body) FROM docs;
-EXPLAIN (COSTS OFF) SELECT d.id, llm_generate(d.body) FROM docs d WHERE d.id IN (SELECT id FROM docs) ORDER BY d.id;
+EXPLAIN (COSTS OFF) SELECT d.id, llm_generate(d.body) FROM docs d ORDER BY d.body;
 SET llm_infer.enable_batch = off;
 EXPLAIN (COSTS OFF) SELECT id, llm_generate(body) FROM docs WHERE llm_generate(body) = 'x';
 RESET llm_infer.enable_batch;

@@ -99,4 +99,13 @@ SELECT llm_generate('@error=no');
 ROLLBACK TO s;
 FETCH 2 FROM c;
 COMMIT;
-SELECT running, waiting, kv_pages_free = kv_pages_total AS all_free FROM llm.stat_engine;
+-- the same, and what was read ahead there is still unanswered: it is asked again
+BEGIN;
+DECLARE c CURSOR FOR SELECT id, llm_generate('@delay=2 ' || body) FROM docs;
+FETCH 1 FROM c;
+SAVEPOINT s;
+MOVE 9 FROM c;
+ROLLBACK TO s;
+FETCH 3 FROM c;
+COMMIT;
+SELECT engine_idle();

@@ -35,7 +35,8 @@ SELECT d.id FROM docs d LEFT JOIN groups g ON g.grp = d.grp + 3 WHERE llm_genera
 SELECT a.id, b.id FROM docs a JOIN docs b ON llm_generate(a.body) = b.body AND b.id <= 2;
 SELECT d.id FROM docs d WHERE NOT EXISTS (SELECT 1 FROM groups g WHERE g.grp = d.grp AND g.grp < 2) AND llm_generate(d.body) < 'b2' ORDER BY 1;
 -- a filter of one side goes below the join and is batched there
-SELECT explain_of($$SELECT d.id FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body) = 'b4'$$);
+SELECT line FROM explain_of($$SELECT d.id FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body) = 'b4'$$) line
+WHERE line NOT LIKE '% Cond%' AND line NOT LIKE '%Join Filter%';
 -- ... unless that side is asked again and again
 SELECT d.id, llm_generate(x.name) FROM docs d CROSS JOIN LATERAL (SELECT name FROM groups g WHERE g.grp = d.grp AND llm_generate(g.name) <> '' LIMIT 1) x WHERE d.id <= 2 ORDER BY 1;
 

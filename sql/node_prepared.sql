@@ -127,4 +127,4 @@ SELECT count(*), bool_and(g = 'b' || id) FROM results;
 DROP PROCEDURE fill_results();
 DROP TABLE results;
 DROP FUNCTION ask(text), ask_all(int), inlined(text), called(text), in_table(int);
-SELECT running, waiting, kv_pages_free = kv_pages_total AS all_free FROM llm.stat_engine;
+SELECT engine_idle();

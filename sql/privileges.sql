@@ -29,7 +29,7 @@ SELECT error_of($$SELECT llm_model_drop('echo')$$);
 SELECT error_of($$ALTER SERVER echo OPTIONS (SET path 'other.gguf')$$);
 SELECT error_of($$SELECT llm_engine_restart()$$);
 SELECT error_of($$SET llm_infer.model_dir = '/etc'$$);
-SELECT error_of($$SHOW llm_infer.model_dir$$);
+SELECT left(error_of($$SHOW llm_infer.model_dir$$), 5) AS sqlstate;
 RESET ROLE;
 REVOKE USAGE ON FOREIGN SERVER echo FROM regress_llm_user;
 SET ROLE regress_llm_user;
@@ -122,7 +122,9 @@ DROP EXTENSION llm_infer CASCADE;
 DROP SCHEMA evil, "Odd schema" CASCADE;
 -- a schema llm of somebody else
 CREATE SCHEMA llm;
+\set VERBOSITY terse
 CREATE EXTENSION llm_infer;
+\set VERBOSITY default
 DROP SCHEMA llm;
 CREATE EXTENSION llm_infer;
 SELECT llm_model_register('echo', 'echo:');

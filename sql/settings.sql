@@ -18,7 +18,7 @@ SET llm_infer.temperature = 101;
 SET llm_infer.max_tokens = -2;
 SET llm_infer.max_lookahead_rows = 0;
 SET llm_infer.max_lookahead_rows = 65537;
-SET llm_infer.timeout = -1;
+SELECT left(error_of('SET llm_infer.timeout = -1'), 5) AS sqlstate;
 SET llm_infer.on_error = 'ignore';
 -- the prefix is ours
 SET llm_infer.colour = 'blue';

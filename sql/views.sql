@@ -22,7 +22,7 @@ SELECT a.requests - b.requests AS requests, a.errors - b.errors AS errors,
 	a.generation - b.generation AS generations, a.pid = b.pid AS same_engine
 FROM llm.stat_engine a, before b;
 -- no page is left behind
-SELECT kv_pages_free + kv_pages_cached = kv_pages_total AS all_free, running, waiting FROM llm.stat_engine;
+SELECT engine_idle();
 
 -- activity: a row for each backend that has called
 SELECT datname = current_database() AS here, usename = current_user AS me, model, state, query_start <= now() AS q, state_change >= query_start AS s

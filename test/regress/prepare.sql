@@ -31,15 +31,19 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
--- EXPLAIN ANALYZE without what depends on time: peaks, and token counts where rows were read ahead.
+-- EXPLAIN ANALYZE without what depends on time, on versions of PostgreSQL or, unless they are asked for,
+-- on how many of the rows that were read ahead had been answered.
 CREATE OR REPLACE FUNCTION explain_of(query text, tokens boolean DEFAULT false)
 RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE
 	line text;
 BEGIN
-	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) ' || query LOOP
-		CONTINUE WHEN line LIKE '%LLM Tokens:%' AND NOT tokens;
-		RETURN NEXT regexp_replace(line, 'Peak In Flight: \d+', 'Peak In Flight: N');
+	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS OFF, COSTS OFF, TIMING OFF, SUMMARY OFF) ' || query LOOP
+		CONTINUE WHEN line LIKE '%LLM Tokens:%' AND NOT tokens OR line LIKE '%  Storage: %';
+		line := regexp_replace(line, 'Peak In Flight: \d+', 'Peak In Flight: N');
+		line := regexp_replace(line, 'Memory( Usage)?: \d+kB', 'Memory\1: NkB');
+		line := regexp_replace(line, ' \(returns \$\d+\)', '');
+		RETURN NEXT regexp_replace(line, '(rows=\d+)\.00', '\1');
 	END LOOP;
 END
 $$;
@@ -57,6 +61,20 @@ BEGIN
 	END LOOP;
 	SELECT requests INTO after FROM llm.stat_engine;
 	RETURN after - before;
+END
+$$;
+
+-- True when the engine is through with everything, cancelled requests too, and every page is free.
+CREATE OR REPLACE FUNCTION engine_idle() RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	idle boolean;
+BEGIN
+	FOR i IN 1..500 LOOP
+		SELECT running = 0 AND waiting = 0 AND kv_pages_free + kv_pages_cached = kv_pages_total INTO idle FROM llm.stat_engine;
+		EXIT WHEN idle;
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+	RETURN idle;
 END
 $$;
 
