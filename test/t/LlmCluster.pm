@@ -272,12 +272,14 @@ sub llm_answers
 }
 
 # The state after an event: a call is answered, no backend hangs, no request is left in the engine, no
-# page is lost, one engine runs, and the cluster was reset as often as told.
+# page is lost, one engine runs, and the cluster was reset as often as told. resets: 0 by default;
+# model: 'echo' by default.
 sub llm_is_well
 {
 	my ($node, $name, %opt) = @_;
 	my @wrong;
-	my $text = eval { $node->safe_psql('postgres', q{SELECT llm_generate('all is well', 'echo')}) }
+	my $model = $opt{model} // 'echo';
+	my $text = eval { $node->safe_psql('postgres', "SELECT llm_generate('all is well', '$model')") }
 	  // "error: $@";
 	push @wrong, "a call gave '$text'" unless $text eq 'all is well';
 	my $stuck = '';

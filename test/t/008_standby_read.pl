@@ -1,0 +1,67 @@
+# A hot standby has an engine of its own: read-only calls work there, through a crash of that engine, a
+# promotion, and after it.
+use strict;
+use warnings;
+use LlmCluster;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $primary = llm_cluster('primary', allows_streaming => 1, fault => 'slow_step=2');
+$primary->safe_psql('postgres', q{CREATE TABLE docs AS SELECT i, 'row ' || i AS body FROM generate_series(1, 300) i});
+my $rows = q{SELECT llm_generate(body) FROM docs ORDER BY i};
+
+my $s = llm_session($primary, $rows);
+$primary->backup('b');
+my ($out, $err) = llm_session_end($s);
+is("$out$err", llm_answers(300), 'a base backup beside a busy engine');
+ok(!-e $primary->backup_dir . '/b/pgsql_tmp.llm_infer.sock', 'the backup is without the socket');
+
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'b', has_streaming => 1);
+$standby->start;
+$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+is($standby->safe_psql('postgres', 'SELECT pg_is_in_recovery()'), 't', 'it is a standby');
+is($standby->safe_psql('postgres', $rows), llm_answers(300), 'read-only calls work');
+isnt(llm_engine_pid($standby), llm_engine_pid($primary), 'with an engine of its own');
+like(llm_error($standby, q{SELECT llm_model_register('b', 'echo:')}), qr/ERROR:  25006: /, 'registering does not');
+is($standby->safe_psql('postgres', q{SELECT llm_model_load('echo'); SELECT name, state FROM llm.models}),
+	"\necho|resident", 'loading does');
+llm_is_well($standby, 'calls on a standby');
+
+{
+	my $pid = llm_engine_pid($standby);
+	$s = llm_session($standby, $rows);
+	llm_active($standby);
+	kill 'KILL', $pid;
+	($out, $err) = llm_session_end($s);
+	is("$out$err", llm_answers(300), 'SIGKILL of its engine: every row has its answer');
+	llm_is_well($standby, 'SIGKILL of the engine on a standby');
+}
+
+$primary->safe_psql('postgres', q{SELECT llm_model_register('second', 'echo:')});
+$primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
+is($standby->safe_psql('postgres', q{SELECT llm_generate('x', 'second')}), 'x', 'a model registered on the primary arrives');
+
+{
+	my $pid = llm_engine_pid($standby);
+	$s = llm_session($standby, q{SELECT llm_generate(body, 'echo') FROM docs, generate_series(1, 3) ORDER BY 1 DESC LIMIT 1;
+		SELECT llm_generate(body, 'echo') FROM docs ORDER BY i});
+	llm_active($standby);
+	$standby->promote;
+	($out, $err) = llm_session_end($s);
+	is("$out$err", "row 99\n" . llm_answers(300), 'promotion while a session is busy: every row has its answer');
+	is(llm_engine_pid($standby), $pid, 'the engine stays');
+	is($standby->safe_psql('postgres', q{UPDATE docs SET body = llm_generate('new ' || i, 'echo') WHERE i <= 50;
+		SELECT count(*) FROM docs WHERE body = 'new ' || i}), '50', 'and writes work');
+	$standby->safe_psql('postgres', q{SELECT llm_model_register('third', 'echo:')});
+	llm_is_well($standby, 'promotion');
+}
+llm_is_well($primary, 'all that on the primary');
+
+foreach my $node ($standby, $primary)
+{
+	$node->stop;
+	is_deeply([ llm_processes($node) ], [], 'no process is left');
+}
+done_testing();
