@@ -14,22 +14,33 @@
 
 pg_config=${PG_CONFIG:-/usr/lib/postgresql/15/bin/pg_config}
 [ -x "$pg_config" ] || pg_config=pg_config
+export PG_CONFIG=$pg_config # the build is for the server that runs it
 pg_bindir=$("$pg_config" --bindir)
 pg_pkglibdir=$("$pg_config" --pkglibdir)
 pg_sharedir=$("$pg_config" --sharedir)
 work=
 keep=${keep:-0}
+# where the user's own sessions go is nothing to the temporary instance
+unset PGHOST PGHOSTADDR PGPORT PGDATABASE PGUSER PGOPTIONS PGSERVICE PGDATA PGSSLMODE
 
-as_pg() {
+# The server's user may have no right to the current folder, nor to $TMPDIR.
+as_pg() (
+    cd "${work:-/}"
+    export TMPDIR=${work:-/tmp}
     if [ "$(id -u)" = 0 ]; then
-        runuser -u postgres -- "$@"
+        exec runuser -u postgres -- "$@"
     else
-        "$@"
+        exec "$@"
     fi
-}
+)
 
+# Below $TMPDIR, unless the server's user cannot enter that or a socket's name would grow too long.
 instance_work() {
-    local base=${TMPDIR:-/tmp}
+    local base
+    base=$(cd "${TMPDIR:-/tmp}" && pwd)
+    if [ ${#base} -gt 50 ] || ! as_pg test -x "$base"; then
+        base=/tmp
+    fi
     work=$(mktemp -d "$base/llm_infer.XXXXXX")
     mkdir -p "$work/models" "$work/socket"
     instance_own
@@ -79,20 +90,30 @@ instance_start() {
     as_pg "$pg_bindir/pg_ctl" -s -w -t 60 -D "$work/data" -l "$work/server.log" start
 }
 
+# Every server below $work: also those of an interrupted test program.
 instance_stop() {
-    if [ -f "$work/data/postmaster.pid" ]; then
-        as_pg "$pg_bindir/pg_ctl" -s -w -t 60 -D "$work/data" -m fast stop || true
-    fi
+    local pid_file
+    while read -r pid_file; do
+        as_pg "$pg_bindir/pg_ctl" -s -w -t 60 -D "${pid_file%/*}" -m fast stop </dev/null || true
+    done < <(find "$work" -name postmaster.pid 2>/dev/null)
 }
 
 instance_psql() { as_pg "$pg_bindir/psql" -X -h "$work/socket" -U postgres -v ON_ERROR_STOP=1 "$@"; }
 
 instance_end() {
+    local as=
     [ -n "$work" ] || return 0
-    if [ "$keep" = 1 ] && [ -d "$work/data" ]; then
+    trap '' INT TERM
+    if [ "$keep" = 1 ] && [ -f "$work/data/postmaster.pid" ]; then
+        [ "$(id -u)" != 0 ] || as='runuser -u postgres -- '
         echo
-        echo "The instance is kept. Connect:  $pg_bindir/psql -h $work/socket -U postgres"
-        echo "Stop it:  $(id -nu) runs '$pg_bindir/pg_ctl -D $work/data stop' as the server's user, then remove $work"
+        echo "The instance is kept."
+        echo "Connect:  $pg_bindir/psql -h $work/socket -U postgres"
+        echo "Remove:   (cd / && $as$pg_bindir/pg_ctl -D $work/data stop) && rm -r $work"
+    elif [ "$keep" = 1 ]; then
+        instance_stop
+        echo
+        echo "Kept: $work"
     else
         instance_stop
         rm -rf "$work"
