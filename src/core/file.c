@@ -40,8 +40,7 @@ open_error(const char *dir, const char *path, LlmError *err)
 				  e == EXDEV   ? "it leads out of the model directory"
 				  : e == ELOOP ? "symbolic links are not followed"
 							   : strerror(e));
-	if (dir != NULL)
-		llm_error_detail(err, "Model directory: %s", dir);
+	/* where the directory lies is for superusers: the setting shows it to them alone */
 	if (dir != NULL && (e == ENOENT || e == EXDEV || e == ELOOP))
 		llm_error_hint(err, "Put the file below llm_infer.model_dir and give its path relative to "
 							"that directory.");
