@@ -1,0 +1,107 @@
+# Settings change by a reload, without a new engine; a small KV store preempts, refuses what can never
+# fit, and loses nothing.
+use strict;
+use warnings;
+use LlmCluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $node = llm_cluster('reload', fault => 'slow_step=4', conf => 'max_connections = 20');
+my $engine = llm_engine_pid($node);
+my $long = q{SELECT llm_generate(array_fill('@tokens=3900 x'::text, ARRAY[12]), max_tokens => 4000)};
+# A load makes room for max_running as it was then.
+$node->safe_psql('postgres', q{SELECT llm_model_load('echo')});
+
+# Change one setting and reload; waits until the supervisor has read it.
+sub set
+{
+	my ($name, $value) = @_;
+	my $offset = -s $node->logfile;
+	$node->append_conf('postgresql.conf', "$name = $value");
+	$node->reload;
+	llm_wait_for(sub { llm_log_since($node, $offset) =~ /parameter "\Q$name\E"/ });
+	return llm_log_since($node, $offset);
+}
+
+sub running_becomes
+{
+	my ($n, $name) = @_;
+	my $got = '';
+	ok(llm_wait_for(sub {
+		$got = $node->safe_psql('postgres', 'SELECT running FROM llm.stat_engine');
+		return $got eq $n;
+	}, 10), $name) or diag("running: $got");
+	return;
+}
+
+# ---- max_running ----
+
+like(set('llm_infer.max_running', 3), qr/parameter "llm_infer.max_running" changed to "3"/, 'the log shows the change');
+{
+	my $s = llm_session($node, $long);
+	running_becomes(3, 'max_running = 3: three run');
+	is($node->safe_psql('postgres', q{SELECT waiting FROM llm.stat_engine}), '9', 'the others wait');
+	set('llm_infer.max_running', 10);
+	running_becomes(10, 'max_running = 10, while busy: ten run');
+	my ($pid) = llm_active($node);
+	$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
+	llm_session_end($s);
+}
+set('llm_infer.max_running', 2);
+is($node->safe_psql('postgres', q{SELECT llm_generate('row ' || i) FROM generate_series(1, 50) i}), llm_answers(50),
+	'max_running = 2: all rows are answered');
+set('llm_infer.max_batch_tokens', 7);
+is($node->safe_psql('postgres', q{SELECT llm_generate('row ' || i) FROM generate_series(1, 20) i}), llm_answers(20),
+	'max_batch_tokens = 7: all rows are answered');
+set('llm_infer.max_running', 64);
+set('llm_infer.max_batch_tokens', 512);
+llm_is_well($node, 'new limits of a step');
+
+# ---- what cannot change ----
+
+like(set('llm_infer.devices', "'cpu'"), qr/parameter "llm_infer.devices" cannot be changed without restarting/,
+	'devices need a restart');
+$node->append_conf('postgresql.conf', "llm_infer.devices = 'echo'");
+$node->append_conf('postgresql.conf', 'llm_infer.max_running = 0');
+$node->reload;
+ok(llm_wait_for(sub { slurp_file($node->logfile) =~ /0 is outside the valid range for parameter "llm_infer.max_running"/ }),
+	'a value out of range is refused');
+is($node->safe_psql('postgres', 'SHOW llm_infer.max_running'), '64', 'and the former one stays');
+$node->append_conf('postgresql.conf', 'llm_infer.max_running = 64');
+is(llm_engine_pid($node), $engine, 'all that with one engine');
+llm_is_well($node, 'refused settings');
+
+# ---- kv_cache_memory ----
+
+set('llm_infer.kv_cache_memory', "'4kB'");
+my $pages = $node->safe_psql('postgres', q{SELECT llm_model_unload('echo'); SELECT llm_model_load('echo');
+	SELECT kv_pages_total FROM llm.stat_engine}) =~ s/\n//gr;
+cmp_ok($pages, '<', 64, "kv_cache_memory is in force at the next load ($pages pages)");
+is($node->safe_psql('postgres', q{SELECT count(*), count(*) FILTER (WHERE t = rpad('', 150, 'row ' || i || ' '))
+	FROM (SELECT i, llm_generate('@tokens=150 row ' || i || ' ', options => '{"raw": true}') AS t
+	FROM generate_series(1, 16) i) s}), '16|16', 'few pages: every row is right');
+cmp_ok($node->safe_psql('postgres', 'SELECT preemptions FROM llm.stat_engine'), '>', 0, 'few pages: some were preempted');
+like(llm_error($node, q{SELECT llm_generate('@tokens=3000 x', max_tokens => 3000)}),
+	qr/ERROR:  53200: .*$pages/, 'a request that can never fit is refused with the numbers');
+llm_is_well($node, 'a small KV store');
+
+# ---- engine_timeout ----
+
+set('llm_infer.engine_timeout', "'700ms'");
+{
+	my $begin = time();
+	my $s = llm_session($node, q{SELECT llm_generate('row ' || i) FROM generate_series(1, 100) i});
+	llm_active($node);
+	kill 'STOP', llm_engine_pid($node);
+	my ($out, $err) = llm_session_end($s);
+	is("$out$err", llm_answers(100), 'engine_timeout = 700 ms: a stopped engine is replaced');
+	cmp_ok(time() - $begin, '<', 5, 'engine_timeout = 700 ms: in time');
+	isnt(llm_engine_pid($node), $engine, 'engine_timeout = 700 ms: by another one');
+}
+set('llm_infer.engine_timeout', "'10s'");
+llm_is_well($node, 'a shorter engine_timeout');
+
+$node->stop;
+is_deeply([ llm_processes($node) ], [], 'no process is left');
+done_testing();
