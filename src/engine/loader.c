@@ -353,7 +353,7 @@ llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
 		*out = m;
 	else
 	{
-		if (err != NULL && err->detail[0] == '\0')
+		if (err != NULL && err->detail[0] == '\0' && strstr(err->text, a->spec->path) == NULL)
 			llm_error_detail(err, "File: %s", a->spec->path);
 		llm_loader_close(&m);
 	}
