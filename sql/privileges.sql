@@ -61,6 +61,31 @@ SELECT lend('lent'), error_of($$SELECT llm_generate('not lent')$$);
 RESET ROLE;
 DROP FUNCTION lend(text);
 
+-- the right to execute counts in batches too, and so does what ALTER FUNCTION says
+CREATE TABLE words AS SELECT 'word ' || i AS word FROM generate_series(1, 2) i;
+GRANT SELECT ON words TO regress_llm_user;
+GRANT USAGE ON FOREIGN SERVER echo TO regress_llm_user;
+REVOKE EXECUTE ON FUNCTION llm_count_tokens FROM PUBLIC;
+SET ROLE regress_llm_user;
+SELECT error_of($$SELECT llm_count_tokens('x')$$);
+SELECT error_of($$SELECT llm_count_tokens(word) FROM words$$);
+SELECT error_of($$SELECT word FROM words WHERE llm_count_tokens(word) > 1$$);
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION llm_count_tokens TO PUBLIC;
+REVOKE USAGE ON FOREIGN SERVER echo FROM regress_llm_user;
+ALTER FUNCTION llm_count_tokens SECURITY DEFINER;
+ALTER FUNCTION llm_tokenize SET llm_infer.default_model = 'nowhere';
+ALTER FUNCTION llm_detokenize STRICT;
+SET ROLE regress_llm_user;
+SELECT llm_count_tokens(word) FROM words;
+RESET ROLE;
+SELECT error_of($$SELECT llm_tokenize(word) FROM words$$);
+SELECT llm_detokenize(ARRAY[ascii(word)]) FROM words;
+ALTER FUNCTION llm_count_tokens SECURITY INVOKER;
+ALTER FUNCTION llm_tokenize RESET ALL;
+ALTER FUNCTION llm_detokenize CALLED ON NULL INPUT;
+DROP TABLE words;
+
 -- counters of the engine are for monitors; own backends for everyone
 SET ROLE regress_llm_user;
 SELECT state, device, requests IS NULL AS hidden, prompt_tokens IS NULL AS hidden_too FROM llm.stat_engine;

@@ -6,6 +6,7 @@
 
 #include "catalog/pg_foreign_data_wrapper.h"
 #include "catalog/pg_foreign_server.h"
+#include "catalog/pg_proc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
@@ -22,9 +23,12 @@
 #include "varatt.h"
 #define llm_compat_server_acl(oid, role, mode)                                                     \
 	object_aclcheck(ForeignServerRelationId, (oid), (role), (mode))
+#define llm_compat_execute_acl(oid, role)                                                          \
+	object_aclcheck(ProcedureRelationId, (oid), (role), ACL_EXECUTE)
 #define llm_compat_server_owned(oid, role) object_ownercheck(ForeignServerRelationId, (oid), (role))
 #else
 #define llm_compat_server_acl(oid, role, mode) pg_foreign_server_aclcheck((oid), (role), (mode))
+#define llm_compat_execute_acl(oid, role) pg_proc_aclcheck((oid), (role), ACL_EXECUTE)
 #define llm_compat_server_owned(oid, role) pg_foreign_server_ownercheck((oid), (role))
 #endif
 

@@ -64,6 +64,27 @@ llm_engine_child_journal(void)
 	return fd;
 }
 
+void
+llm_engine_child_pardon(int journal_fd)
+{
+	LlmJournal *journal =
+		mmap(NULL, sizeof(LlmJournal), PROT_READ | PROT_WRITE, MAP_SHARED, journal_fd, 0);
+
+	/* Best effort: the next engine runs them one by one. */
+	if (journal == MAP_FAILED)
+		return;
+	for (int i = 0; i < LLM_JOURNAL_ENTRIES; i++)
+	{
+		LlmJournalEntry *e = &journal->entries[i];
+
+		if (e->state == LLM_JOURNAL_RUNNING)
+			e->state = LLM_JOURNAL_FREE;
+		else if (e->state == LLM_JOURNAL_ALONE)
+			e->state = LLM_JOURNAL_SUSPECT;
+	}
+	munmap(journal, sizeof(LlmJournal));
+}
+
 /* Signals as at the start of a program: PostgreSQL ignores some, and children inherit that. */
 static void
 child_signals(void)

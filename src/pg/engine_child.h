@@ -17,6 +17,10 @@ extern void llm_engine_child_path(char out[MAXPGPATH]);
 /* A memfd that holds an empty LlmJournal; -1 with errno set. */
 extern int llm_engine_child_journal(void);
 
+/* The engine was killed on purpose: whoever was in its batch is not to blame. Call it after the
+ * engine's death. */
+extern void llm_engine_child_pardon(int journal_fd);
+
 /* Fork and exec the engine with the listening socket and the journal. False with the reason in why
  * [n_why]. The child has default signals, dies with this process, and is what the out-of-memory
  * killer takes first. */

@@ -69,8 +69,10 @@ look_up(Oid funcid)
 	Oid extension = get_extension_oid("llm_infer", true);
 	const LlmFunc *func = NULL;
 	HeapTuple tuple;
+	Form_pg_proc form;
 	Datum prosrc;
 	bool isnull;
+	bool plain;
 	char *symbol;
 
 	if (!OidIsValid(extension) || getExtensionOfObject(ProcedureRelationId, funcid) != extension)
@@ -78,8 +80,12 @@ look_up(Oid funcid)
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
 	if (!HeapTupleIsValid(tuple))
 		return NULL;
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	/* What ALTER FUNCTION can add is the function manager's work: SECURITY DEFINER, SET, STRICT. */
+	(void) SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proconfig, &plain);
+	plain = plain && !form->prosecdef && !form->proisstrict;
 	prosrc = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
-	if (((Form_pg_proc) GETSTRUCT(tuple))->prolang == ClanguageId && !isnull)
+	if (form->prolang == ClanguageId && !isnull && plain)
 	{
 		symbol = TextDatumGetCString(prosrc);
 		for (Size i = 0; i < lengthof(functions); i++)

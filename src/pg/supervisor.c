@@ -185,6 +185,7 @@ end_engine(const char *how)
 	close_channels();
 	if (sv.kill_asked)
 	{
+		llm_engine_child_pardon(sv.journal_fd);
 		sv.n_failures = 0;
 		sv.restart_ms = 0;
 		sv.status.pid = 0;

@@ -3,7 +3,7 @@
  *
  * A memfd that the supervisor creates once and every engine inherits as LLM_FD_JOURNAL and maps
  * shared, so it outlives an engine. Written by the engine's step thread only; the supervisor looks
- * at it when the engine is dead. An engine that starts reads it first: RUNNING entries of its
+ * at it when the engine is dead, to pardon the batch of one that it has killed on demand. An engine that starts reads it first: RUNNING entries of its
  * predecessor become SUSPECT, an ALONE entry becomes GUILTY. A suspect's resubmission runs alone; a
  * guilty one's is refused with LLM_E_CRASHED. An entry is cleared when its request has ended.
  */

@@ -111,6 +111,16 @@ foreach my $signal (qw(SEGV KILL ABRT TERM))
 	is("$out$err", llm_answers(600), 'llm_engine_restart: running statements go on');
 	isnt(llm_engine_pid($node), $pid, 'llm_engine_restart: it is another engine');
 	llm_is_well($node, 'llm_engine_restart');
+	# a restart that was asked for is no crash: who ran then is not blamed, however often
+	$s = llm_session($node, q{SELECT llm_generate('@slow=10 @tokens=150 patient', max_tokens => 150)});
+	for (1 .. 3)
+	{
+		llm_wait_for(sub { $node->safe_psql('postgres', 'SELECT running FROM llm.stat_engine') });
+		$node->safe_psql('postgres', 'SELECT llm_engine_restart()');
+	}
+	($out, $err) = llm_session_end($s);
+	like("$out$err", qr/^(patient)+/, 'llm_engine_restart: a request survives several');
+	llm_is_well($node, 'several restarts');
 }
 
 # ---- it hangs ----

@@ -15,11 +15,14 @@
 
 #include "pg/node/node.h"
 
+#include "catalog/objectaccess.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "pg/compat.h"
 #include "pg/guc.h"
 #include "pg/hidden.h"
+#include "utils/acl.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
 #define WINDOW_START 8
@@ -310,11 +313,17 @@ drop_rows(LlmNodeState *node)
 static void
 init_call(LlmNodeCall *call, FuncExpr *expr)
 {
+	AclResult acl;
 	ListCell *lc;
 
 	call->func = llm_func_find(expr->funcid);
 	if (call->func == NULL)
 		elog(ERROR, "function %u is not a function of llm_infer", expr->funcid);
+	/* As ExecInitExpr does for the calls that it prepares. */
+	acl = llm_compat_execute_acl(expr->funcid, GetUserId());
+	if (acl != ACLCHECK_OK)
+		aclcheck_error(acl, OBJECT_FUNCTION, get_func_name(expr->funcid));
+	InvokeFunctionExecuteHook(expr->funcid);
 	call->nargs = list_length(expr->args);
 	call->args = palloc0(sizeof(LlmNodeArg) * Max(call->nargs, 1));
 	foreach (lc, expr->args)
