@@ -24,6 +24,7 @@
 #include "server/exchange.h"
 #include "server/stream.h"
 
+#define LLM_CONN_HELLO_MS 3000   /* from accept to HELLO; the server drops who takes longer */
 #define LLM_CONN_CONTROL_MAX 64  /* unanswered LOAD(now), UNLOAD and STATS */
 #define LLM_CONN_MODELS_MAX 4096 /* handles */
 #define LLM_CONN_BYTES_MAX (4 * LLM_CREDIT_BYTES)
@@ -57,6 +58,7 @@ typedef struct LlmConn
 	LlmConnState state;
 	uint64_t serial;           /* client of LlmRequestKey; never reused by this engine */
 	uint64_t connection;       /* the backend's own number, from HELLO */
+	int64_t accepted_ms;       /* monotonic; the server's */
 	bool greeted;              /* HELLO was accepted once: the engine thread may know the client */
 	uint32_t events;           /* epoll interest in force; the server's */
 	struct LlmConn *next_gone; /* the server's list of dropped connections */

@@ -28,6 +28,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -48,9 +49,11 @@ typedef struct Server
 	int epoll_fd;
 	int listen_fd;
 	int signal_fd;
-	bool accepting; /* listen_fd is in the epoll set */
-	bool paused;    /* accepting again after a pause */
-	bool ended;     /* leave the loop, see end */
+	bool accepting;    /* listen_fd is in the epoll set */
+	bool full;         /* places or descriptors were out, and this was logged */
+	bool ended;        /* leave the loop, see end */
+	int64_t resume_ms; /* monotonic time to accept again; 0 = not paused */
+	int64_t silent_ms; /* monotonic time to look for clients without HELLO; 0 = there is none */
 	LlmServerEnd end;
 	LlmControl control;
 	LlmConnHost host;
@@ -74,6 +77,15 @@ watch(Server *s, int op, int fd, uint32_t events, void *what)
 		return true;
 	llm_log(LLM_LOG_ERROR, "epoll: %s", strerror(errno));
 	return false;
+}
+
+static int64_t
+now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
 static void
@@ -193,6 +205,7 @@ conn_add(Server *s, int fd)
 		return;
 	}
 	c->events = EPOLLIN;
+	c->accepted_ms = now_ms();
 	if (!watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, c))
 	{
 		llm_conn_free(c);
@@ -202,6 +215,8 @@ conn_add(Server *s, int fd)
 	s->n_conns++;
 	if (place == s->conns_top)
 		s->conns_top++;
+	if (s->silent_ms == 0)
+		s->silent_ms = c->accepted_ms + LLM_CONN_HELLO_MS;
 	if (c->state == LLM_CONN_CLOSING)
 		conn_settle(s, c);
 }
@@ -217,6 +232,7 @@ on_listen(Server *s)
 
 		if (fd >= 0)
 		{
+			s->full = false;
 			conn_add(s, fd);
 			continue;
 		}
@@ -225,11 +241,59 @@ on_listen(Server *s)
 		if (s->n_conns < CONNS_MAX && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return;
 		/* Descriptors or places are out: clients wait in the backlog until some are free again. */
-		llm_log(LLM_LOG_WARNING, "too many connections: %d", s->n_conns);
+		if (!s->full)
+			llm_log(LLM_LOG_WARNING, "too many connections: %d", s->n_conns);
+		s->full = true;
 		set_accepting(s, false);
-		s->paused = true;
+		s->resume_ms = now_ms() + ACCEPT_PAUSE_MS;
 		return;
 	}
+}
+
+/* A client that never says HELLO holds a place for nothing. */
+static void
+drop_silent(Server *s, int64_t now)
+{
+	s->silent_ms = 0;
+	for (int i = 0; i < s->conns_top; i++)
+	{
+		LlmConn *c = s->conns[i];
+		int64_t due;
+
+		if (c == NULL || c->state != LLM_CONN_HELLO)
+			continue;
+		due = c->accepted_ms + LLM_CONN_HELLO_MS;
+		if (due <= now)
+		{
+			llm_log(LLM_LOG_WARNING, "connection closed: no HELLO within %d ms", LLM_CONN_HELLO_MS);
+			conn_drop(s, c);
+		}
+		else if (s->silent_ms == 0 || due < s->silent_ms)
+			s->silent_ms = due;
+	}
+}
+
+/* Do what is due. Returns how long epoll may wait for the next, -1 = for ever. */
+static int
+on_time(Server *s)
+{
+	int64_t now;
+	int64_t next;
+
+	if (s->resume_ms == 0 && s->silent_ms == 0)
+		return -1;
+	now = now_ms();
+	if (s->resume_ms != 0 && s->resume_ms <= now)
+	{
+		s->resume_ms = 0;
+		set_accepting(s, true);
+	}
+	if (s->silent_ms != 0 && s->silent_ms <= now)
+		drop_silent(s, now);
+	next = s->resume_ms;
+	if (next == 0 || (s->silent_ms != 0 && s->silent_ms < next))
+		next = s->silent_ms;
+	return next == 0 ? -1 : (int) (next - now);
 }
 
 /* ---- the engine thread and the supervisor ---- */
@@ -306,7 +370,7 @@ on_control(Server *s, uint32_t events)
 		finish(s, LLM_SERVER_ORPHANED);
 		return;
 	}
-	if (s->control.has_settings && !s->paused)
+	if (s->control.has_settings && s->resume_ms == 0)
 		set_accepting(s, true);
 	control_settle(s);
 }
@@ -356,8 +420,11 @@ loop(Server *s)
 
 	while (!s->ended)
 	{
-		int n = epoll_wait(s->epoll_fd, events, EVENTS_MAX, s->paused ? ACCEPT_PAUSE_MS : -1);
+		int timeout_ms = on_time(s);
+		int n;
 
+		free_gone(s);
+		n = epoll_wait(s->epoll_fd, events, EVENTS_MAX, timeout_ms);
 		if (n < 0 && errno != EINTR)
 		{
 			llm_log(LLM_LOG_ERROR, "epoll: %s", strerror(errno));
@@ -365,13 +432,8 @@ loop(Server *s)
 		}
 		for (int i = 0; i < n && !s->ended; i++)
 			dispatch(s, &events[i]);
-		free_gone(s);
-		if (s->paused && s->n_conns < CONNS_MAX)
-		{
-			s->paused = false;
-			set_accepting(s, true);
-		}
 	}
+	free_gone(s);
 }
 
 /* ---- start and end ---- */

@@ -111,6 +111,27 @@ test_bad_hello(void **state)
 	expect_alive(&engine);
 }
 
+/* One that says nothing is dropped, with or without half a HELLO; one that has greeted may idle. */
+static void
+test_silent_client(void **state)
+{
+	const uint8_t half[] = {20, 0, 0, 0, 0x0A};
+	int64_t begin = clock_ms();
+	int idle = client_open(&engine, 1);
+	int silent = client_connect(&engine);
+	int slow = client_connect(&engine);
+
+	send_bytes(slow, half, sizeof(half));
+	assert_null(recv_frame(silent));
+	assert_null(recv_frame(slow));
+	assert_in_range(clock_ms() - begin, 1000, 10000);
+	client_submit(idle, 1, 1, "still here");
+	expect_done(idle, 1, "still here");
+	close(idle);
+	close(silent);
+	close(slow);
+}
+
 /* ---- broken frames ---- */
 
 static void
@@ -594,6 +615,7 @@ main(void)
 		cmocka_unit_test(test_generate),
 		cmocka_unit_test(test_waits_for_settings),
 		cmocka_unit_test(test_bad_hello),
+		cmocka_unit_test(test_silent_client),
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_half_frame_then_close),
 		cmocka_unit_test(test_frame_in_pieces),
