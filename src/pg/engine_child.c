@@ -35,8 +35,9 @@ typedef struct ChildFds
 	int log;
 } ChildFds;
 
-void
-llm_engine_child_path(char out[MAXPGPATH])
+/* The program that will run: llm_infer.engine_path, else the one beside the library. */
+static void
+program_path(char out[MAXPGPATH])
 {
 	if (llm_guc_engine_path && *llm_guc_engine_path)
 		strlcpy(out, llm_guc_engine_path, MAXPGPATH);
@@ -47,42 +48,7 @@ llm_engine_child_path(char out[MAXPGPATH])
 int
 llm_engine_child_journal(void)
 {
-	uint32_t head[2] = {LLM_JOURNAL_MAGIC, LLM_JOURNAL_ENTRIES};
-	int fd = memfd_create("llm_infer journal", MFD_CLOEXEC);
-
-	if (fd < 0)
-		return -1;
-	if (ftruncate(fd, sizeof(LlmJournal)) != 0 ||
-		pwrite(fd, head, sizeof(head), 0) != (ssize_t) sizeof(head))
-	{
-		int saved = errno;
-
-		close(fd);
-		errno = saved;
-		return -1;
-	}
-	return fd;
-}
-
-void
-llm_engine_child_pardon(int journal_fd)
-{
-	LlmJournal *journal =
-		mmap(NULL, sizeof(LlmJournal), PROT_READ | PROT_WRITE, MAP_SHARED, journal_fd, 0);
-
-	/* Best effort: the next engine runs them one by one. */
-	if (journal == MAP_FAILED)
-		return;
-	for (int i = 0; i < LLM_JOURNAL_ENTRIES; i++)
-	{
-		LlmJournalEntry *e = &journal->entries[i];
-
-		if (e->state == LLM_JOURNAL_RUNNING)
-			e->state = LLM_JOURNAL_FREE;
-		else if (e->state == LLM_JOURNAL_ALONE)
-			e->state = LLM_JOURNAL_SUSPECT;
-	}
-	munmap(journal, sizeof(LlmJournal));
+	return memfd_create("llm_infer journal", MFD_CLOEXEC);
 }
 
 /* Signals as at the start of a program: PostgreSQL ignores some, and children inherit that. */
@@ -183,10 +149,12 @@ llm_engine_child_start(LlmEngineChild *child, int listen_fd, int journal_fd, cha
 	int control[2];
 	int log[2];
 	ChildFds fds;
+	sigset_t all;
+	sigset_t former;
 	pid_t parent = getpid();
 	pid_t pid;
 
-	llm_engine_child_path(path);
+	program_path(path);
 	if (access(path, X_OK) != 0)
 	{
 		snprintf(why, n_why, "engine program \"%s\" cannot be executed: %s", path, strerror(errno));
@@ -199,9 +167,13 @@ llm_engine_child_start(LlmEngineChild *child, int listen_fd, int journal_fd, cha
 	}
 	fds = (ChildFds){listen_fd, control[1], journal_fd, log[1]};
 	fflush(NULL);
+	/* Until the child has handlers of its own, none of this process may run in it. */
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &former);
 	pid = fork();
 	if (pid == 0)
 		child_main(path, &fds, parent);
+	sigprocmask(SIG_SETMASK, &former, NULL);
 	close(control[1]);
 	close(log[1]);
 	if (pid < 0)
@@ -216,10 +188,10 @@ llm_engine_child_start(LlmEngineChild *child, int listen_fd, int journal_fd, cha
 }
 
 void
-llm_engine_child_kill(const LlmEngineChild *child)
+llm_engine_child_signal(const LlmEngineChild *child, int signal)
 {
 	if (child->pid > 0)
-		kill(child->pid, SIGKILL);
+		kill(child->pid, signal);
 }
 
 bool

@@ -11,15 +11,8 @@ typedef struct LlmEngineChild
 	int log_fd;     /* read end of the engine's stderr, non-blocking; -1 = taken or none */
 } LlmEngineChild;
 
-/* The program that will run: llm_infer.engine_path, else the one beside the library. */
-extern void llm_engine_child_path(char out[MAXPGPATH]);
-
-/* A memfd that holds an empty LlmJournal; -1 with errno set. */
+/* A memfd for an LlmJournal, which the first engine makes; -1 with errno set. */
 extern int llm_engine_child_journal(void);
-
-/* The engine was killed on purpose: whoever was in its batch is not to blame. Call it after the
- * engine's death. */
-extern void llm_engine_child_pardon(int journal_fd);
 
 /* Fork and exec the engine with the listening socket and the journal. False with the reason in why
  * [n_why]. The child has default signals, dies with this process, and is what the out-of-memory
@@ -27,8 +20,8 @@ extern void llm_engine_child_pardon(int journal_fd);
 extern bool llm_engine_child_start(LlmEngineChild *child, int listen_fd, int journal_fd, char *why,
 								   Size n_why);
 
-/* Kill; the death is seen by llm_engine_child_reap. */
-extern void llm_engine_child_kill(const LlmEngineChild *child);
+/* Signal it, when it is there; its death is seen by llm_engine_child_reap. */
+extern void llm_engine_child_signal(const LlmEngineChild *child, int signal);
 
 /* True when the child has ended; how [n_how] says how. Never blocks. Leaves the descriptors. */
 extern bool llm_engine_child_reap(LlmEngineChild *child, char *how, Size n_how);

@@ -17,6 +17,7 @@
 
 #include "pg/supervisor.h"
 
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -46,6 +47,7 @@ LLM_EXPORTS_END
 #define TURN_MS_MAX 2000.0      /* what one turn may count for the watchdog */
 #define BACKOFF_FIRST_MS 100.0  /* the first restart is immediate, the second waits this long */
 #define BACKOFF_LAST_MS 10000.0 /* doubled up to this */
+#define END_MS 3000.0           /* from SIGTERM to SIGKILL */
 #define HEALTHY_MS 10000.0      /* ready for so long: the next failure is a first one */
 #define BACKLOG 1024            /* clients that may queue during a restart */
 
@@ -69,8 +71,9 @@ typedef struct Supervisor
 	uint64 ping_seq;      /* of the last PING */
 	uint64 progress;      /* of the last STATE */
 	bool settings_due;    /* SETTINGS must be sent */
+	double ending_ms;     /* since SIGTERM */
+	bool end_asked;       /* SIGTERM is on its way: a user wanted a new engine, no failure */
 	bool killed;          /* SIGKILL is on its way */
-	bool kill_asked;      /* ... because a user wanted a new engine: no failure */
 	const char *kill_why; /* constant text, after "it" */
 } Supervisor;
 
@@ -156,7 +159,7 @@ start_engine(void)
 	drop_waits();
 	sv.ping_ms = sv.silent_ms = sv.stalled_ms = 0;
 	sv.progress = 0;
-	sv.killed = sv.kill_asked = false;
+	sv.killed = sv.end_asked = false;
 	sv.settings_due = true;
 	sv.status.generation++;
 	sv.status.restarts = sv.status.generation - 1;
@@ -183,9 +186,8 @@ end_engine(const char *how)
 	else
 		strlcpy(why, how, sizeof(why));
 	close_channels();
-	if (sv.kill_asked)
+	if (sv.end_asked)
 	{
-		llm_engine_child_pardon(sv.journal_fd);
 		sv.n_failures = 0;
 		sv.restart_ms = 0;
 		sv.status.pid = 0;
@@ -198,9 +200,23 @@ end_engine(const char *how)
 static void
 kill_engine(const char *why)
 {
-	llm_engine_child_kill(&sv.child);
+	llm_engine_child_signal(&sv.child, SIGKILL);
 	sv.killed = true;
 	sv.kill_why = why;
+}
+
+/* A user wants a new engine: this one may end its step first, see END_MS. */
+static void
+replace_engine(void)
+{
+	sv.n_failures = 0;
+	sv.restart_ms = 0;
+	if (sv.child.pid == 0 || sv.killed || sv.end_asked)
+		return;
+	ereport(LOG, (errmsg("llm_infer: engine restart was requested")));
+	llm_engine_child_signal(&sv.child, SIGTERM);
+	sv.end_asked = true;
+	sv.ending_ms = 0;
 }
 
 /* ---- control messages ---- */
@@ -299,7 +315,16 @@ watch(double elapsed)
 	sv.stalled_ms += elapsed;
 	if (sv.status.state == LLM_ENGINE_READY)
 		sv.ready_ms += elapsed;
-	if (sv.killed || Max(sv.silent_ms, sv.stalled_ms) < llm_guc_engine_timeout)
+	if (sv.killed)
+		return;
+	if (sv.end_asked)
+	{
+		sv.ending_ms += elapsed;
+		if (sv.ending_ms >= END_MS)
+			kill_engine("did not end");
+		return;
+	}
+	if (Max(sv.silent_ms, sv.stalled_ms) < llm_guc_engine_timeout)
 		return;
 	kill_engine(sv.silent_ms >= llm_guc_engine_timeout ? "did not answer" : "made no progress");
 	ereport(LOG, (errmsg("llm_infer: engine process %d %s for %d ms, killing it",
@@ -339,15 +364,7 @@ turn(void)
 		sv.settings_due = true;
 	}
 	if (llm_shmem_take_restart_request())
-	{
-		sv.restart_ms = 0;
-		sv.kill_asked = sv.child.pid != 0;
-		if (sv.child.pid != 0)
-		{
-			ereport(LOG, (errmsg("llm_infer: engine restart was requested")));
-			kill_engine("was to restart");
-		}
-	}
+		replace_engine();
 	if (sv.child.pid != 0)
 		turn_with_child(elapsed);
 	if (sv.child.pid == 0)
@@ -396,7 +413,7 @@ shut_down(int code, Datum arg)
 	char how[200];
 
 	llm_shmem_supervisor_detach();
-	llm_engine_child_kill(&sv.child);
+	llm_engine_child_signal(&sv.child, SIGKILL);
 	/* A process stuck in a driver cannot be waited for: it dies when it can. */
 	for (int i = 0; i < 100 && sv.child.pid != 0; i++)
 		if (!llm_engine_child_reap(&sv.child, how, sizeof(how)))
@@ -424,7 +441,8 @@ begin(void)
 	sv.status.cookie |= 1;
 	sv.journal_fd = llm_engine_child_journal();
 	if (sv.journal_fd < 0)
-		ereport(ERROR, (errmsg("could not create the crash journal: %m")));
+		ereport(ERROR,
+				(errcode_for_file_access(), errmsg("could not create the crash journal: %m")));
 	before_shmem_exit(shut_down, 0);
 	open_socket();
 	llm_shmem_supervisor_attach();

@@ -83,10 +83,8 @@ llm_journal_open(LlmJournalWriter *j, int fd, LlmError *err)
 }
 
 void
-llm_journal_close(LlmJournalWriter *j)
+llm_journal_pardon(LlmJournalWriter *j)
 {
-	if (j->map == NULL)
-		return;
 	for (int i = 0; i < LLM_JOURNAL_ENTRIES; i++)
 	{
 		LlmJournalEntry *e = &j->map->entries[i];
@@ -96,6 +94,14 @@ llm_journal_close(LlmJournalWriter *j)
 		else if (state_load(e) == LLM_JOURNAL_ALONE)
 			state_store(e, LLM_JOURNAL_SUSPECT);
 	}
+}
+
+void
+llm_journal_close(LlmJournalWriter *j)
+{
+	if (j->map == NULL)
+		return;
+	llm_journal_pardon(j);
 	munmap(j->map, sizeof(LlmJournal));
 	j->map = NULL;
 }

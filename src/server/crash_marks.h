@@ -13,7 +13,7 @@
  *                            refused; the entry stays until its connection closes, so that another
  *                            crash before the refusal has arrived does not acquit it
  *
- * Engine thread only, except open and close, which run when that thread does not.
+ * Engine thread only, except pardon, and open and close, which run when that thread does not.
  */
 #ifndef LLM_SERVER_CRASH_MARKS_H
 #define LLM_SERVER_CRASH_MARKS_H
@@ -37,7 +37,10 @@ typedef struct LlmJournalWriter
 /* Map fd, which is grown when it is a fresh memfd, and turn what a dead predecessor left into
  * suspects and guilty ones. Errors: LLM_E_IO. */
 LlmStatus llm_journal_open(LlmJournalWriter *j, int fd, LlmError *err);
-/* Give up the entries of requests that run now (this is no crash) and unmap. */
+/* The process ends by order, which is no crash: give up the marks of requests that run now. Safe
+ * beside an engine thread that is stuck in a step. */
+void llm_journal_pardon(LlmJournalWriter *j);
+/* The same, and unmap. */
 void llm_journal_close(LlmJournalWriter *j);
 
 /* The slot of a request that a predecessor left behind, or -1. */

@@ -556,6 +556,9 @@ llm_server_run(const LlmServerOptions *o, LlmServerEnd *end, LlmError *err)
 	if (stop_engine(s))
 		server_free(s);
 	else
+	{
+		llm_journal_pardon(&s->journal);
 		*end = LLM_SERVER_STUCK;
+	}
 	return LLM_OK;
 }

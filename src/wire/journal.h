@@ -2,9 +2,10 @@
  * wire/journal.h - the crash journal: which requests were in the batch when an engine died.
  *
  * A memfd that the supervisor creates once and every engine inherits as LLM_FD_JOURNAL and maps
- * shared, so it outlives an engine. Written by the engine's step thread only; the supervisor looks
- * at it when the engine is dead, to pardon the batch of one that it has killed on demand. An engine that starts reads it first: RUNNING entries of its
- * predecessor become SUSPECT, an ALONE entry becomes GUILTY. A suspect's resubmission runs alone; a
+ * shared, so it outlives an engine. The engine's alone: the supervisor never
+ * looks into it. An engine that starts reads it first: RUNNING entries of its predecessor become
+ * SUSPECT, an ALONE entry becomes GUILTY; one that ends by SIGTERM takes its marks back, a running
+ * step or not. A suspect's resubmission runs alone; a
  * guilty one's is refused with LLM_E_CRASHED. An entry is cleared when its request has ended.
  */
 #ifndef LLM_WIRE_JOURNAL_H

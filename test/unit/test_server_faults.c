@@ -164,6 +164,21 @@ test_terminated_engine_blames_nobody(void **state)
 	engine_start(&engine);
 }
 
+/* Nor is one whose step does not end. */
+static void
+test_terminated_in_a_step(void **state)
+{
+	int fd = client_open(&engine, BACKEND);
+
+	client_submit(fd, 1, 1, "@hang");
+	for (int i = 0; i < 1000 && count_entries(LLM_JOURNAL_RUNNING) < 1; i++)
+		usleep(1000);
+	engine_stop(&engine);
+	close(fd);
+	assert_int_equal(count_entries(LLM_JOURNAL_FREE), LLM_JOURNAL_ENTRIES);
+	engine_start(&engine);
+}
+
 /* PING is answered while a step hangs, and shows that nothing moves. */
 static void
 test_hang_is_visible(void **state)
@@ -402,6 +417,7 @@ main(void)
 		cmocka_unit_test(test_poison_prompt),
 		cmocka_unit_test(test_killed_engine),
 		cmocka_unit_test(test_terminated_engine_blames_nobody),
+		cmocka_unit_test(test_terminated_in_a_step),
 		cmocka_unit_test(test_hang_is_visible),
 		cmocka_unit_test(test_swaps_serve_everybody),
 		cmocka_unit_test(test_no_starvation),
