@@ -48,16 +48,20 @@ attn_nbytes(LlmDtype type)
 	return type == LLM_DTYPE_F16 ? 2 : 4;
 }
 
-/* Part i of n of a run of bytes into the cache. A page lies anywhere in memory, and few query
- * vectors compute faster than the hardware finds out: V is fetched during the scores, the next
- * split's K during the values. */
-VEC_INLINE void
-attn_fetch(const void *p, size_t nbytes, int i, int n)
+/* Bytes to fetch per turn so that n turns fetch all: whole cache lines. */
+static inline size_t
+attn_fetch_step(size_t nbytes, size_t n)
 {
-	size_t begin = nbytes * (size_t) i / (size_t) n / 64 * 64;
-	size_t end = nbytes * (size_t) (i + 1) / (size_t) n / 64 * 64;
+	return ((nbytes + n - 1) / n + 63) / 64 * 64;
+}
 
-	for (size_t b = begin; b < end; b += 64)
+/* Turn i of fetching a run of bytes. A page lies anywhere in memory, and few query vectors compute
+ * faster than the hardware finds out: V is fetched during the scores, the next split's K during the
+ * values. */
+VEC_INLINE void
+attn_fetch(const void *p, size_t nbytes, size_t step, size_t i)
+{
+	for (size_t b = i * step; b < (i + 1) * step && b < nbytes; b += 64)
 		__builtin_prefetch((const char *) p + b, 0, 2);
 }
 
@@ -68,6 +72,7 @@ attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const bool half)
 	const float *q[VEC_ATTN_ROWS];
 	size_t group = (size_t) s->k_dim * 16;
 	size_t v_nbytes = (size_t) ATTN_SPLIT * (size_t) s->v_stride * attn_nbytes(s->v_type);
+	size_t step = attn_fetch_step(v_nbytes, (size_t) (4 / VEC_ATTN_GROUPS * s->k_dim));
 
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
@@ -78,16 +83,17 @@ attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const bool half)
 
 		VEC_UNROLL
 		for (int r = 0; r < R; r++)
+		{
 			VEC_UNROLL
-		for (int c = 0; c < VEC_ATTN_GROUPS; c++)
-			acc[r][c] = vf_set1(0.0f);
+			for (int c = 0; c < VEC_ATTN_GROUPS; c++)
+				acc[r][c] = vf_set1(0.0f);
+		}
 		for (int d = 0; d < s->k_dim; d++)
 		{
 			vf k[VEC_ATTN_GROUPS];
 
 			if (pass->fetch)
-				attn_fetch(s->v, v_nbytes, g / VEC_ATTN_GROUPS * s->k_dim + d,
-						   4 / VEC_ATTN_GROUPS * s->k_dim);
+				attn_fetch(s->v, v_nbytes, step, (size_t) (g / VEC_ATTN_GROUPS * s->k_dim + d));
 			VEC_UNROLL
 			for (int c = 0; c < VEC_ATTN_GROUPS; c++)
 				k[c] = attn_load(s->k, (size_t) (g + c) * group + (size_t) d * 16, half);
@@ -103,9 +109,11 @@ attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const bool half)
 		}
 		VEC_UNROLL
 		for (int r = 0; r < R; r++)
+		{
 			VEC_UNROLL
-		for (int c = 0; c < VEC_ATTN_GROUPS; c++)
-			vf_store(pass->p[r] + (g + c) * 16, acc[r][c]);
+			for (int c = 0; c < VEC_ATTN_GROUPS; c++)
+				vf_store(pass->p[r] + (g + c) * 16, acc[r][c]);
+		}
 	}
 }
 
@@ -185,19 +193,22 @@ VEC_INLINE void
 attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int J, const bool half)
 {
 	size_t k_nbytes = (size_t) ATTN_SPLIT * (size_t) s->k_dim * attn_nbytes(s->k_type);
+	size_t step = attn_fetch_step(k_nbytes, ATTN_SPLIT);
 	vf acc[VEC_ATTN_ROWS][VEC_ATTN_GROUPS];
 
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
+	{
 		VEC_UNROLL
-	for (int c = 0; c < J; c++)
-		acc[r][c] = vf_set1(0.0f);
+		for (int c = 0; c < J; c++)
+			acc[r][c] = vf_set1(0.0f);
+	}
 	for (int t = pass->lo; t < pass->hi; t++)
 	{
 		vf v[VEC_ATTN_GROUPS];
 
 		if (pass->fetch && j == 0 && s->next_k != NULL)
-			attn_fetch(s->next_k, k_nbytes, t - pass->lo, pass->hi - pass->lo);
+			attn_fetch(s->next_k, k_nbytes, step, (size_t) t);
 		VEC_UNROLL
 		for (int c = 0; c < J; c++)
 			v[c] = attn_load(s->v, (size_t) t * (size_t) s->v_stride + (size_t) (j + c) * 16, half);

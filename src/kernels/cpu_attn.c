@@ -72,7 +72,7 @@ llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 		rope_head(dev, op, i / per_row, (int32_t) (i % per_row), dev->scratch[tid].row);
 }
 
-/* Visible positions of split i for every query vector of the block; vectors of a row are adjacent. */
+/* Visible positions of a split for every query vector of the block, row by row. */
 static void
 ranges_set(const LlmCpuDevice *dev, const LlmCpuOp *op, const LlmCpuBlock *block, int32_t split,
 		   int32_t per_row, LlmCpuScratch *s)

@@ -2,9 +2,9 @@
  * kernels/cpu_state.h - the CPU device inside: its objects, the arena and the list of a step.
  *
  * Recording (cpu_step.c, cpu_record.c) runs on the caller's thread and appends to `ops`; each entry
- * is one parallel phase. step_end gives the list to the pool in one run: every thread executes every
- * phase on its share, with a barrier between phases (cpu_ops.c has the phases). A share never changes
- * a bit: columns, rows or heads are whole, and no sum crosses threads.
+ * is one parallel phase. step_end gives the list to the pool in one run: every thread executes
+ * every phase on its share, with a barrier between phases (cpu_ops.c, cpu_attn.c). A share never
+ * changes a bit: columns, rows or heads are whole, and no sum crosses threads.
  */
 #ifndef LLM_KERNELS_CPU_STATE_H
 #define LLM_KERNELS_CPU_STATE_H

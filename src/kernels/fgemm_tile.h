@@ -30,9 +30,11 @@ ftile_run(const FTile *t, const bool half, const int R, const int C)
 
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
+	{
 		VEC_UNROLL
-	for (int c = 0; c < C; c++)
-		acc[r][c] = vf_set1(0.0f);
+		for (int c = 0; c < C; c++)
+			acc[r][c] = vf_set1(0.0f);
+	}
 	for (size_t k = 0; k < t->k; k++)
 	{
 		vf w[FTILE_COLS];
@@ -57,9 +59,11 @@ ftile_run(const FTile *t, const bool half, const int R, const int C)
 	}
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
+	{
 		VEC_UNROLL
-	for (int c = 0; c < C; c++)
-		vf_store(t->y + (size_t) r * t->ldy + c * 16, acc[r][c]);
+		for (int c = 0; c < C; c++)
+			vf_store(t->y + (size_t) r * t->ldy + c * 16, acc[r][c]);
+	}
 }
 
 typedef void (*FTileFn)(const FTile *t);

@@ -1,4 +1,4 @@
-/* kernels/kernels_avx2.c - the table of avx2: row ops and attention instantiated over its lanes. */
+/* kernels/kernels_avx2.c - the table of avx2: row ops and attention over two registers. */
 #include "kernels/dispatch.h"
 
 #if defined(__x86_64__)

@@ -1,4 +1,5 @@
-/* kernels/kernels_avx512.c - the tables of avx512 and amx: row ops and attention instantiated over its lanes. */
+/* kernels/kernels_avx512.c - the tables of avx512 and amx: row ops and attention over 16 lanes in one
+ * register. */
 #include "kernels/dispatch.h"
 
 #if defined(__x86_64__)

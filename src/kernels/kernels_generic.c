@@ -1,4 +1,4 @@
-/* kernels/kernels_generic.c - the table of generic: row ops and attention instantiated over its lanes. */
+/* kernels/kernels_generic.c - the table of generic: row ops and attention in plain C. */
 #include "kernels/dispatch.h"
 
 #include "kernels/vec_generic.h"

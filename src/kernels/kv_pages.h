@@ -31,7 +31,7 @@ typedef struct LlmKvPages
 /* Bytes of one page over all layers of a group. */
 int64_t llm_kv_pages_page_nbytes(const LlmKvGroup *group);
 
-/* Allocate zeroed pages. LLM_E_UNSUPPORTED for kinds and types not built, LLM_E_MEMORY with bytes. */
+/* Zeroed pages. LLM_E_UNSUPPORTED for kinds and types not built, LLM_E_MEMORY with bytes. */
 LlmStatus llm_kv_pages_init(LlmKvPages *kv, const LlmKvGroup *group, int32_t n_pages,
 							LlmError *err);
 void llm_kv_pages_fini(LlmKvPages *kv);

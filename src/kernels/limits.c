@@ -261,6 +261,7 @@ llm_cpu_limits_measure(LlmPool *pool, double seconds, LlmCpuLimits *out)
 	*out = (LlmCpuLimits){0};
 	if (data != NULL)
 	{
+		memset(data, 1, READ_NBYTES); /* untouched pages would all be one zero page */
 		size_t part = READ_NBYTES / (size_t) n_threads / 128 * 128;
 
 		out->read_bandwidth = (double) part * n_threads / best_time(pool, &job, seconds / 2);

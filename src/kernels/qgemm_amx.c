@@ -1,16 +1,17 @@
 /*
  * kernels/qgemm_amx.c - quantised products of many rows with AMX tiles.
  *
- * A tile product sums 32 K of 16 rows and 16 columns exactly into 32 bits, which is all that rule R2
- * asks of the integer part; scaling and accumulating are the same operations in the same order as
- * in the other files. Work on a pair of panels, by blocks of K:
+ * A tile product sums 32 K of 16 rows and 16 columns exactly into 32 bits, which is all that rule
+ * R2 asks of the integer part; scaling and accumulating are the same operations in the same order
+ * as in the other files. Work on a pair of panels, by blocks of K:
  *
  *   unpack    the block's weights to signed bytes and its scales to floats, shared by all rows
- *   multiply  16 rows x 64 K by the pair, into 32-bit sums of each half in memory
- *   scale     sums of 4 rows into their float accumulators, halves ascending
+ *   multiply  one half (32 K) of 16 rows by one panel, into 32-bit sums in memory
+ *   scale     those sums into 16 accumulators in registers, halves ascending
  *
- * Accumulators wait in y between blocks, which loses nothing. Rows and panels that fill no tile, and
- * products of few rows, go to the AVX-512 routine.
+ * The tile unit multiplies two halves ahead of the scaling, so that both kinds of units have work.
+ * Accumulators wait in y between blocks, which loses nothing. Rows and panels that fill no tile,
+ * and products of few rows, go to the AVX-512 routine.
  */
 #include "kernels/gemm.h"
 
@@ -26,11 +27,9 @@
 
 #define AMX_ROWS 16        /* rows of a tile */
 #define AMX_MIN_ROWS 16    /* fewer are faster without */
-#define AMX_UNITS 4        /* units (64 K) whose sums are in memory at a time: 16 KB */
 #define AMX_BLOCK_UNITS 32 /* units of a block: 2048 K, 64 KB of weights */
-#define AMX_GROUP 4        /* rows scaled at a time */
 
-/* Register state of the tiles: 0-3 sums, 4-5 activations, 6-7 weights. */
+/* Register state of the tiles: 0-1 sums, 4-5 activations, 6-7 weights. */
 typedef struct TileConfig
 {
 	uint8_t palette;
@@ -50,9 +49,6 @@ typedef struct Block
 	int n_units;
 	bool first; /* of K: accumulators begin at 0 */
 } Block;
-
-/* Sums of 16 rows: [unit][half][panel][row][column]. */
-typedef int32_t Sums[AMX_UNITS][2][2][AMX_ROWS][16] __attribute__((aligned(64)));
 
 /* 16 rows of the product. */
 typedef struct Rows

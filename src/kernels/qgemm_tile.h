@@ -39,9 +39,11 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
+	{
 		VEC_UNROLL
-	for (int c = 0; c < C; c++)
-		acc[r][c] = vf_set1(0.0f);
+		for (int c = 0; c < C; c++)
+			acc[r][c] = vf_set1(0.0f);
+	}
 	for (size_t u = 0; u < t->n_units; u++, w += unit, x++)
 	{
 		VEC_UNROLL
@@ -52,9 +54,11 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 
 			VEC_UNROLL
 			for (int r = 0; r < R; r++)
+			{
 				VEC_UNROLL
-			for (int c = 0; c < C; c++)
-				sum[r][c] = qtile_start(type, x + (size_t) r * t->n_units, half);
+				for (int c = 0; c < C; c++)
+					sum[r][c] = qtile_start(type, x + (size_t) r * t->n_units, half);
+			}
 			qtile_dot(R, C, sum, type, w + head, t->panel, x, t->n_units, half);
 			VEC_UNROLL
 			for (int c = 0; c < C; c++)
@@ -87,9 +91,11 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 	}
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
+	{
 		VEC_UNROLL
-	for (int c = 0; c < C; c++)
-		vf_store(t->y + (size_t) r * t->ldy + c * 16, acc[r][c]);
+		for (int c = 0; c < C; c++)
+			vf_store(t->y + (size_t) r * t->ldy + c * 16, acc[r][c]);
+	}
 }
 
 typedef void (*QTileFn)(const QTile *t);

@@ -1,6 +1,6 @@
 /*
- * cpu_graph.h - a small random graph of the llama kind on a CPU device, and runs of its sequences in
- * any cut and mix, for the tests of the device. Include after cmocka.h.
+ * cpu_graph.h - a small random graph of the llama kind on a CPU device, and runs of its sequences
+ * in any cut and mix, for the tests of the device. Include after cmocka.h.
  */
 #ifndef LLM_TEST_CPU_GRAPH_H
 #define LLM_TEST_CPU_GRAPH_H

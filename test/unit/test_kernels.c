@@ -1,6 +1,6 @@
 /*
- * test_kernels.c - products and quantising of every instruction set against generic, to the bit, and
- * generic against a reference in double with a bound that float rounding explains.
+ * test_kernels.c - products and quantising of every instruction set against generic, to the bit,
+ * and generic against a reference in double with a bound that float rounding explains.
  *
  * links: kernels sample tensor core
  */
@@ -161,7 +161,7 @@ product(const LlmKernels *kernels, const Weight *w, const LlmQ8Unit *q, const fl
 	return y;
 }
 
-/* All instruction sets against generic for m rows, and every row alone against the rows together. */
+/* All instruction sets against generic for m rows; the last row alone as among the others. */
 static void
 check_product(const Weight *w, const LlmQ8Unit *q, const float *x, int32_t m)
 {
