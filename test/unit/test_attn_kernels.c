@@ -243,8 +243,10 @@ test_attention_masked(void **state)
 	}
 }
 
-/* A value sum that rounds to -0 must not take the sign of a masked position's value: two vectors of
- * one pass, the first sees positions 0..5, the second more. */
+/* Sums that round to -0 must not take the sign of a masked position's value. The first split's sum
+ * is tiny and negative; the second, of far higher scores, makes it -0; the third adds a sum of
+ * products that round to -0. Two vectors in one pass: the first sees 6 positions of the third split,
+ * the second more. */
 static void
 test_attention_minus_zero(void **state)
 {
@@ -258,19 +260,21 @@ test_attention_minus_zero(void **state)
 		float o[16];
 
 		attention_init(&a, LLM_DTYPE_F32, 1, 16, 2);
-		a.pos[0] = 5;
-		a.pos[1] = 40;
+		a.pos[0] = 128 + 5;
+		a.pos[1] = 128 + 40;
 		a.q[0] = a.q[1] = 1.0f;
 		for (int sign = -1; sign <= 1; sign += 2)
 		{
-			for (int32_t t = 0; t < 64; t++)
+			for (int32_t t = 0; t < 3 * 64; t++)
 			{
-				put(a.k[0], (size_t) t, LLM_DTYPE_F32, t == 0 ? 0.0f : -86.0f / a.s.scale);
+				bool high = t == 64 || t == 128;
+				float v = t < 64 || (t > 128 && t < 134) ? -1e-30f : 0.0f;
+
+				put(a.k[t / 64], (size_t) (t % 64), LLM_DTYPE_F32,
+					high ? 0.0f : -86.0f / a.s.scale);
 				for (int32_t d = 0; d < 16; d++)
-					put(a.v[0], (size_t) (t * 16 + d), LLM_DTYPE_F32,
-						t == 0  ? 0.0f
-						: t < 6 ? -1e-30f
-								: 3.0f * (float) sign);
+					put(a.v[t / 64], (size_t) (t % 64 * 16 + d), LLM_DTYPE_F32,
+						t < 134 ? v : 3.0f * (float) sign);
 			}
 			attention_run(&a, all[j], 0, 2);
 			if (sign < 0)

@@ -223,6 +223,26 @@ test_gemm_quant_bits(void **state)
 			}
 }
 
+/* Rows so long that a routine takes them in several blocks. */
+static void
+test_gemm_quant_long(void **state)
+{
+	const int32_t k = 4160, n = 48, m = 35;
+
+	(void) state;
+	for (int t = 0; t < 3; t++)
+	{
+		Weight w = weight_create(quant_types[t], n, k, random_weights(quant_types[t], n, k));
+		float *x = random_floats((size_t) (m * k), 3.0f);
+		LlmQ8Unit *q = quantised(x, m, k);
+
+		check_product(&w, q, NULL, m);
+		free(x);
+		free(q);
+		weight_free(&w);
+	}
+}
+
 /* The largest sums that 16-bit pairs could see: weights and activations at their ends. */
 static void
 test_gemm_quant_extremes(void **state)
@@ -434,10 +454,15 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_panel_golden),        cmocka_unit_test(test_gemm_quant_bits),
-		cmocka_unit_test(test_gemm_quant_extremes), cmocka_unit_test(test_gemm_quant_value),
-		cmocka_unit_test(test_gemm_float),          cmocka_unit_test(test_quantise),
-		cmocka_unit_test(test_quantise_special),    cmocka_unit_test(test_find),
+		cmocka_unit_test(test_panel_golden),
+		cmocka_unit_test(test_gemm_quant_bits),
+		cmocka_unit_test(test_gemm_quant_long),
+		cmocka_unit_test(test_gemm_quant_extremes),
+		cmocka_unit_test(test_gemm_quant_value),
+		cmocka_unit_test(test_gemm_float),
+		cmocka_unit_test(test_quantise),
+		cmocka_unit_test(test_quantise_special),
+		cmocka_unit_test(test_find),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
