@@ -61,14 +61,8 @@ take_back(void *arg)
 static bool
 check_environment(LlmFailure *f)
 {
-	if (!llm_guc_preloaded() || !llm_shmem_attached())
-	{
-		llm_failure_set(f, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-						"llm_infer was not loaded at server start");
-		llm_failure_hint(f, "Add shared_preload_libraries = 'llm_infer' to postgresql.conf and "
-							"restart the server.");
+	if (!llm_client_available(f))
 		return false;
-	}
 	if (llm_compat_is_autovacuum())
 		return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED,
 							   "llm_infer functions cannot be called by autovacuum");

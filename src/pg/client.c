@@ -113,6 +113,8 @@ sleep_once(long sleep_ms)
 	}
 	if (sleep_ms >= 0)
 		events |= WL_TIMEOUT;
+	/* Also what came while interrupts were held and somebody else has reset the latch. */
+	CHECK_FOR_INTERRUPTS();
 	(void) WaitLatchOrSocket(MyLatch, events, sock, sleep_ms,
 							 llm_compat_wait_event(&wait_event, "LlmInferReply"));
 	ResetLatch(MyLatch);
@@ -186,6 +188,18 @@ xact_callback(XactEvent event, void *arg)
 }
 
 /* ---- public ---- */
+
+bool
+llm_client_available(LlmFailure *f)
+{
+	if (llm_shmem_attached())
+		return true;
+	llm_failure_set(f, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+					"llm_infer was not loaded at server start");
+	llm_failure_hint(f, "Add shared_preload_libraries = 'llm_infer' to postgresql.conf and restart "
+						"the server.");
+	return false;
+}
 
 void
 llm_client_begin(LlmClientRequest *req)

@@ -12,6 +12,20 @@
  *   subtransaction abort   -> DORMANT: cancelled; an owner that is still there (an outer cursor) and
  *                          waits for it makes it QUEUED again under a new id
  *   top-level abort        -> DEAD: its owner is about to vanish
+ *
+ * The client's state is the connection (connection.c, link.c), the lists and credits (inflight.c)
+ * and the clock of the outage (traffic.c): statics of one process. Who may touch it, and how:
+ *
+ *   process          from where                        what
+ *   backend          functions and the node            all below: may wait, may raise an error
+ *   backend          reset callbacks of contexts       llm_client_end: never waits
+ *   backend          callbacks of subtransactions      cancel own requests, or give them to the parent
+ *   backend          callbacks of transactions         close the connection, kill all requests
+ *   any              signal handlers                   nothing: they set the latch
+ *   parallel worker  -                                 nothing: the functions are PARALLEL RESTRICTED
+ *   supervisor       -                                 nothing: its link to the engine is its own
+ *
+ * The callbacks run while an error is handled: they raise nothing but out-of-memory.
  */
 #ifndef LLM_PG_CLIENT_H
 #define LLM_PG_CLIENT_H
@@ -83,6 +97,10 @@ typedef struct LlmClientRequest
 	int64 begun_us;         /* TimestampTz of begin */
 	Size nbytes;            /* of its frame, for flow control */
 } LlmClientRequest;
+
+/* True when there can be an engine: before anything else. False and f set (55000) when the library
+ * was not preloaded. */
+extern bool llm_client_available(LlmFailure *f);
 
 /* Queue a request. It goes out with the next call below. */
 extern void llm_client_begin(LlmClientRequest *req);

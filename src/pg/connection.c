@@ -85,7 +85,6 @@ bool
 llm_connection_open(void)
 {
 	LlmEngineStatus status;
-	int fd;
 
 	Assert(state == LLM_CONNECTION_CLOSED);
 	llm_shmem_status(&status);
@@ -93,12 +92,16 @@ llm_connection_open(void)
 		return false;
 	if (connection_number == 0 && !pg_strong_random(&connection_number, sizeof(connection_number)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not draw random bytes")));
-	fd = connect_socket();
-	if (fd < 0)
-		return false;
-	llm_link_open(&stream, fd, TopMemoryContext);
-	state = LLM_CONNECTION_GREETING;
+	/* What can fail for memory comes before the descriptor. */
+	llm_link_open(&stream, -1, TopMemoryContext);
 	append_hello(status.cookie);
+	stream.fd = connect_socket();
+	if (stream.fd < 0)
+	{
+		llm_link_close(&stream);
+		return false;
+	}
+	state = LLM_CONNECTION_GREETING;
 	return true;
 }
 

@@ -10,6 +10,7 @@
 #include "pg/hidden.h"
 
 #include "access/xact.h"
+#include "miscadmin.h"
 #include "utils/palloc.h"
 
 static int64 n_hidden = 0;
@@ -23,10 +24,13 @@ warn(void)
 	n_hidden = 0;
 	if (n == 0)
 		return;
+	/* An interrupt must not leave a memory context's reset by an error. */
+	HOLD_INTERRUPTS();
 	ereport(WARNING, (errmsg_plural(INT64_FORMAT " llm_infer call failed and gave NULL",
 									INT64_FORMAT " llm_infer calls failed and gave NULL",
 									(unsigned long) n, n),
 					  errdetail("First error: %s.", first_hidden)));
+	RESUME_INTERRUPTS();
 }
 
 static void

@@ -37,13 +37,14 @@ llm_link_open(LlmLink *link, int fd, MemoryContext parent)
 {
 	MemoryContext old;
 
-	link->fd = fd;
+	llm_link_close(link);
 	link->cxt = AllocSetContextCreate(parent, "llm_infer link", ALLOCSET_DEFAULT_SIZES);
 	link->frame = AllocSetContextCreate(link->cxt, "llm_infer frame", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(link->cxt);
 	initStringInfo(&link->in);
 	initStringInfo(&link->out);
 	MemoryContextSwitchTo(old);
+	link->fd = fd;
 }
 
 void

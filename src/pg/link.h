@@ -22,7 +22,8 @@ typedef struct LlmLink
 	StringInfoData out;  /* bytes to send, from out.cursor on */
 } LlmLink;
 
-/* Take over fd (non-blocking). parent must live as long as the link. */
+/* Take over fd (non-blocking; -1 = it is set later). parent must live as long as the link. What an
+ * attempt that ended by an error has left is freed. */
 extern void llm_link_open(LlmLink *link, int fd, MemoryContext parent);
 /* Close fd and free the buffers; a closed link stays closed. */
 extern void llm_link_close(LlmLink *link);

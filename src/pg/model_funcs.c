@@ -11,6 +11,7 @@
 #include "pg/error.h"
 #include "pg/guc.h"
 #include "pg/shmem.h"
+#include "pg/supervisor.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
@@ -134,13 +135,12 @@ llm_model_drop(PG_FUNCTION_ARGS)
 }
 
 static void
-check_preloaded(void)
+check_available(void)
 {
-	if (!llm_guc_preloaded() || !llm_shmem_attached())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("llm_infer was not loaded at server start"),
-						errhint("Add shared_preload_libraries = 'llm_infer' to postgresql.conf "
-								"and restart the server.")));
+	LlmFailure f;
+
+	if (!llm_client_available(&f))
+		llm_failure_raise(&f);
 }
 
 /* Ask the engine to load or unload, as the model's owner, and wait for the answer. */
@@ -153,7 +153,7 @@ control_model(FunctionCallInfo fcinfo, LlmClientKind kind)
 	LlmClientRequest *req;
 	LlmModel *model;
 
-	check_preloaded();
+	check_available();
 	model = find_model(name);
 	if (!llm_compat_server_owned(model->server, GetUserId()))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -193,9 +193,10 @@ llm_engine_restart(PG_FUNCTION_ARGS)
 	LlmEngineStatus before;
 	LlmEngineStatus now;
 	TimestampTz deadline =
-		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), llm_guc_engine_timeout);
+		TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+									(int64) llm_guc_engine_timeout + LLM_SUPERVISOR_END_MS);
 
-	check_preloaded();
+	check_available();
 	llm_shmem_status(&before);
 	if (!llm_shmem_request_restart())
 		ereport(ERROR, (errcode(ERRCODE_CONNECTION_FAILURE),

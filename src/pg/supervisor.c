@@ -47,7 +47,6 @@ LLM_EXPORTS_END
 #define TURN_MS_MAX 2000.0      /* what one turn may count for the watchdog */
 #define BACKOFF_FIRST_MS 100.0  /* the first restart is immediate, the second waits this long */
 #define BACKOFF_LAST_MS 10000.0 /* doubled up to this */
-#define END_MS 3000.0           /* from SIGTERM to SIGKILL */
 #define HEALTHY_MS 10000.0      /* ready for so long: the next failure is a first one */
 #define BACKLOG 1024            /* clients that may queue during a restart */
 
@@ -205,7 +204,7 @@ kill_engine(const char *why)
 	sv.kill_why = why;
 }
 
-/* A user wants a new engine: this one may end its step first, see END_MS. */
+/* A user wants a new engine: this one may end its step first. */
 static void
 replace_engine(void)
 {
@@ -320,7 +319,7 @@ watch(double elapsed)
 	if (sv.end_asked)
 	{
 		sv.ending_ms += elapsed;
-		if (sv.ending_ms >= END_MS)
+		if (sv.ending_ms >= LLM_SUPERVISOR_END_MS)
 			kill_engine("did not end");
 		return;
 	}

@@ -16,6 +16,7 @@
 #define RETRY_MS 50             /* between attempts to connect */
 
 static TimestampTz down_since = 0; /* as llm_traffic_down_since says */
+static bool receiving = false;     /* true between calls: an error (memory) has lost a frame */
 
 TimestampTz
 llm_traffic_down_since(void)
@@ -215,9 +216,11 @@ static void
 receive(void)
 {
 	const Llm__Frame *frame;
-	bool bad;
-	bool alive = llm_link_fill(llm_connection_link());
+	bool bad = false;
+	bool alive = !receiving;
 
+	receiving = true;
+	alive = alive && llm_link_fill(llm_connection_link());
 	/* What came before the end still counts. */
 	while ((frame = llm_link_next(llm_connection_link(), &bad)) != NULL)
 		if (!take_frame(frame))
@@ -225,6 +228,7 @@ receive(void)
 			alive = false;
 			break;
 		}
+	receiving = false;
 	if (!alive || bad)
 		lose_connection();
 }
