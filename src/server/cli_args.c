@@ -1,7 +1,8 @@
-/* server/cli_args.c - strict numbers, and errors a person can act on. */
+/* server/cli_args.c - options, strict numbers, and errors a person can act on. */
 #include "server/cli_args.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +79,77 @@ llm_cli_list(const char *option, const char *text, int64_t max, LlmTokens *out)
 			return true;
 		text += len + 1;
 	}
+}
+
+#define OPTION_BASE 256 /* above every character that getopt_long gives back by itself */
+
+static bool
+option_apply(const LlmCliOption *o, const char *text)
+{
+	char name[40];
+	int64_t v = 0;
+
+	snprintf(name, sizeof(name), "--%s", o->name);
+	switch (o->kind)
+	{
+		case LLM_CLI_FLAG:
+			*(bool *) o->to = true;
+			return true;
+		case LLM_CLI_TEXT:
+			*(const char **) o->to = text;
+			return true;
+		case LLM_CLI_I32:
+			if (!llm_cli_int(name, text, (int64_t) o->min, (int64_t) o->max, &v))
+				return false;
+			*(int32_t *) o->to = (int32_t) v;
+			return true;
+		case LLM_CLI_I64:
+			return llm_cli_int(name, text, (int64_t) o->min, (int64_t) o->max, o->to);
+		case LLM_CLI_U64:
+			return llm_cli_u64(name, text, o->to);
+		case LLM_CLI_FLOAT:
+			return llm_cli_float(name, text, o->min, o->max, o->to);
+		case LLM_CLI_LIST:
+			((LlmTokens *) o->to)->len = 0;
+			return llm_cli_list(name, text, (int64_t) o->max, o->to);
+	}
+	return false;
+}
+
+int
+llm_cli_options_read(int argc, char **argv, const LlmCliOption *table, size_t n, const char *usage)
+{
+	struct option longs[LLM_CLI_OPTIONS_MAX + 2] = {0};
+	char text[200];
+	int option;
+
+	for (size_t i = 0; i < n; i++)
+		longs[i] = (struct option){table[i].name,
+								   table[i].kind == LLM_CLI_FLAG ? no_argument : required_argument,
+								   NULL, OPTION_BASE + (int) i};
+	longs[n] = (struct option){"help", no_argument, NULL, OPTION_BASE + (int) n};
+	optind = 1;
+	while ((option = getopt_long(argc, argv, "", longs, NULL)) != -1)
+	{
+		if (option == OPTION_BASE + (int) n)
+		{
+			fputs(usage, stdout);
+			return 0;
+		}
+		if (option == '?' || !option_apply(&table[option - OPTION_BASE], optarg))
+			return LLM_CLI_USAGE_STATUS;
+	}
+	if (optind == argc)
+		return -1;
+	snprintf(text, sizeof(text), "\"%s\" is not an option", argv[optind]);
+	return llm_cli_usage_error(argv[0], text);
+}
+
+int
+llm_cli_usage_error(const char *command, const char *text)
+{
+	fprintf(stderr, "%s: %s\nTry llm_infer_engine %s --help.\n", command, text, command);
+	return LLM_CLI_USAGE_STATUS;
 }
 
 void

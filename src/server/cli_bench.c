@@ -10,7 +10,6 @@
  */
 #include "server/cli_bench.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,112 +55,31 @@ static const char usage_text[] =
 	"  --json              one JSON object instead of text\n"
 	"  --help              print this\n";
 
-enum
-{
-	OPT_MODEL = 1,
-	OPT_THREADS,
-	OPT_ISA,
-	OPT_KV_TYPE,
-	OPT_PROMPT_TOKENS,
-	OPT_GEN_TOKENS,
-	OPT_BATCH,
-	OPT_REPS,
-	OPT_JSON,
-	OPT_HELP
-};
-
-static const struct option long_options[] = {
-	{"model", required_argument, NULL, OPT_MODEL},
-	{"threads", required_argument, NULL, OPT_THREADS},
-	{"isa", required_argument, NULL, OPT_ISA},
-	{"kv-type", required_argument, NULL, OPT_KV_TYPE},
-	{"prompt-tokens", required_argument, NULL, OPT_PROMPT_TOKENS},
-	{"gen-tokens", required_argument, NULL, OPT_GEN_TOKENS},
-	{"batch", required_argument, NULL, OPT_BATCH},
-	{"reps", required_argument, NULL, OPT_REPS},
-	{"json", no_argument, NULL, OPT_JSON},
-	{"help", no_argument, NULL, OPT_HELP},
-	{NULL, 0, NULL, 0},
-};
-
-static bool
-option_apply(Bench *b, int option, const char *name, const char *text)
-{
-	int64_t v = 0;
-	bool ok = true;
-
-	switch (option)
-	{
-		case OPT_MODEL:
-			b->spec.path = text;
-			break;
-		case OPT_ISA:
-			b->engine_options.isa = text;
-			break;
-		case OPT_KV_TYPE:
-			b->spec.kv_type = text;
-			break;
-		case OPT_JSON:
-			b->json = true;
-			break;
-		case OPT_THREADS:
-			ok = llm_cli_int(name, text, 1, 256, &v);
-			b->engine_options.threads = (int32_t) v;
-			break;
-		case OPT_PROMPT_TOKENS:
-			ok = llm_cli_int(name, text, 1, 1 << 20, &b->prompt_tokens);
-			break;
-		case OPT_GEN_TOKENS:
-			ok = llm_cli_int(name, text, 2, 1 << 20, &b->gen_tokens);
-			break;
-		case OPT_REPS:
-			ok = llm_cli_int(name, text, 1, LLM_BENCH_REPS_MAX, &b->reps);
-			break;
-		case OPT_BATCH:
-			b->batches.len = 0;
-			ok = llm_cli_list(name, text, 1024, &b->batches);
-			break;
-	}
-	return ok;
-}
-
 /* -1 = go on; otherwise the exit status. */
 static int
 options_read(Bench *b, int argc, char **argv)
 {
-	int option;
-	int index = 0;
+	const LlmCliOption table[] = {
+		{"model", LLM_CLI_TEXT, &b->spec.path},
+		{"threads", LLM_CLI_I32, &b->engine_options.threads, 1, 256},
+		{"isa", LLM_CLI_TEXT, &b->engine_options.isa},
+		{"kv-type", LLM_CLI_TEXT, &b->spec.kv_type},
+		{"prompt-tokens", LLM_CLI_I64, &b->prompt_tokens, 1, 1 << 20},
+		{"gen-tokens", LLM_CLI_I64, &b->gen_tokens, 2, 1 << 20},
+		{"batch", LLM_CLI_LIST, &b->batches, 0, 1024},
+		{"reps", LLM_CLI_I64, &b->reps, 1, LLM_BENCH_REPS_MAX},
+		{"json", LLM_CLI_FLAG, &b->json},
+	};
+	int rc = llm_cli_options_read(argc, argv, table, sizeof(table) / sizeof(table[0]), usage_text);
 
-	optind = 1;
-	while ((option = getopt_long(argc, argv, "", long_options, &index)) != -1)
-	{
-		char name[40];
-
-		if (option == OPT_HELP)
-		{
-			fputs(usage_text, stdout);
-			return 0;
-		}
-		if (option == '?')
-			return LLM_CLI_USAGE_STATUS;
-		snprintf(name, sizeof(name), "--%s", long_options[index].name);
-		if (!option_apply(b, option, name, optarg))
-			return LLM_CLI_USAGE_STATUS;
-	}
+	if (rc >= 0)
+		return rc;
+	if (b->spec.path == NULL)
+		return llm_cli_usage_error("bench", "--model is missing");
 	for (size_t i = 0; i < b->batches.len; i++)
 		if (b->batches.ids[i] == 0 || b->batches.len > BATCHES_MAX)
-		{
-			fprintf(stderr, "bench: --batch takes up to %d sizes of 1 and more\n", BATCHES_MAX);
-			return LLM_CLI_USAGE_STATUS;
-		}
-	if (optind < argc)
-		fprintf(stderr, "bench: \"%s\" is not an option\n", argv[optind]);
-	else if (b->spec.path == NULL)
-		fputs("bench: --model is missing\n", stderr);
-	else
-		return -1;
-	fputs("Try llm_infer_engine bench --help.\n", stderr);
-	return LLM_CLI_USAGE_STATUS;
+			return llm_cli_usage_error("bench", "--batch takes up to 16 sizes of 1 and more");
+	return -1;
 }
 
 static double

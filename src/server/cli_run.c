@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <float.h>
-#include <getopt.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +33,7 @@ typedef struct Run
 	LlmCliPrompt base; /* defaults of every prompt */
 	const char *prompt, *system, *jsonl, *dump;
 	LlmTokens prompt_ids; /* of --prompt-ids */
+	int64_t kv_megabytes; /* 0 = the engine's default */
 	bool dump_all;
 	bool tokenize;
 	LlmCliPrompts prompts;
@@ -75,191 +75,50 @@ static const char usage_text[] =
 	"  --dump-all           those of prompt tokens as well\n"
 	"  --help               print this\n";
 
-enum
-{
-	OPT_MODEL = 1,
-	OPT_PROMPT,
-	OPT_SYSTEM,
-	OPT_PROMPT_IDS,
-	OPT_JSONL,
-	OPT_TOKENIZE,
-	OPT_RAW,
-	OPT_MAX_TOKENS,
-	OPT_TEMPERATURE,
-	OPT_SEED,
-	OPT_IGNORE_EOS,
-	OPT_THREADS,
-	OPT_ISA,
-	OPT_KV_TYPE,
-	OPT_KV_MEMORY,
-	OPT_CONTEXT,
-	OPT_BATCH_TOKENS,
-	OPT_RUNNING,
-	OPT_PREEMPT_EVERY,
-	OPT_DUMP_LOGITS,
-	OPT_DUMP_ALL,
-	OPT_HELP
-};
-
-static const struct option long_options[] = {
-	{"model", required_argument, NULL, OPT_MODEL},
-	{"prompt", required_argument, NULL, OPT_PROMPT},
-	{"system", required_argument, NULL, OPT_SYSTEM},
-	{"prompt-ids", required_argument, NULL, OPT_PROMPT_IDS},
-	{"jsonl", required_argument, NULL, OPT_JSONL},
-	{"tokenize", no_argument, NULL, OPT_TOKENIZE},
-	{"raw", no_argument, NULL, OPT_RAW},
-	{"max-tokens", required_argument, NULL, OPT_MAX_TOKENS},
-	{"temperature", required_argument, NULL, OPT_TEMPERATURE},
-	{"seed", required_argument, NULL, OPT_SEED},
-	{"ignore-eos", no_argument, NULL, OPT_IGNORE_EOS},
-	{"threads", required_argument, NULL, OPT_THREADS},
-	{"isa", required_argument, NULL, OPT_ISA},
-	{"kv-type", required_argument, NULL, OPT_KV_TYPE},
-	{"kv-memory", required_argument, NULL, OPT_KV_MEMORY},
-	{"context", required_argument, NULL, OPT_CONTEXT},
-	{"batch-tokens", required_argument, NULL, OPT_BATCH_TOKENS},
-	{"running", required_argument, NULL, OPT_RUNNING},
-	{"preempt-every", required_argument, NULL, OPT_PREEMPT_EVERY},
-	{"dump-logits", required_argument, NULL, OPT_DUMP_LOGITS},
-	{"dump-all", no_argument, NULL, OPT_DUMP_ALL},
-	{"help", no_argument, NULL, OPT_HELP},
-	{NULL, 0, NULL, 0},
-};
-
-/* Options that hold a number; false after a line on stderr. */
-static bool
-number_option(Run *r, int option, const char *name, const char *text)
-{
-	LlmEngineOptions *o = &r->engine_options;
-	int64_t v = 0;
-	bool ok = true;
-
-	switch (option)
-	{
-		case OPT_MAX_TOKENS:
-			ok = llm_cli_int(name, text, 0, INT32_MAX, &v);
-			r->base.max_tokens = (int32_t) v;
-			break;
-		case OPT_TEMPERATURE:
-			ok = llm_cli_float(name, text, 0, FLT_MAX, &r->base.temperature);
-			break;
-		case OPT_SEED:
-			ok = llm_cli_u64(name, text, &r->base.seed);
-			break;
-		case OPT_THREADS:
-			ok = llm_cli_int(name, text, 1, 256, &v);
-			o->threads = (int32_t) v;
-			break;
-		case OPT_KV_MEMORY:
-			ok = llm_cli_int(name, text, 1, 1 << 24, &v);
-			o->kv_nbytes = v << 20;
-			break;
-		case OPT_CONTEXT:
-			ok = llm_cli_int(name, text, 1, INT32_MAX, &v);
-			r->spec.context_length = (int32_t) v;
-			break;
-		case OPT_BATCH_TOKENS:
-			ok = llm_cli_int(name, text, 1, 8192, &v);
-			o->max_batch_tokens = (int32_t) v;
-			break;
-		case OPT_RUNNING:
-			ok = llm_cli_int(name, text, 1, 1024, &v);
-			o->max_running = (int32_t) v;
-			break;
-		case OPT_PREEMPT_EVERY:
-			ok = llm_cli_int(name, text, 0, UINT32_MAX, &v);
-			o->preempt_every = (uint32_t) v;
-			break;
-	}
-	return ok;
-}
-
-static bool
-option_apply(Run *r, int option, const char *name, const char *text)
-{
-	switch (option)
-	{
-		case OPT_MODEL:
-			r->spec.path = text;
-			return true;
-		case OPT_PROMPT:
-			r->prompt = text;
-			return true;
-		case OPT_SYSTEM:
-			r->system = text;
-			return true;
-		case OPT_PROMPT_IDS:
-			r->prompt_ids.len = 0;
-			return llm_cli_list(name, text, INT32_MAX, &r->prompt_ids);
-		case OPT_JSONL:
-			r->jsonl = text;
-			return true;
-		case OPT_ISA:
-			r->engine_options.isa = text;
-			return true;
-		case OPT_KV_TYPE:
-			r->spec.kv_type = text;
-			return true;
-		case OPT_DUMP_LOGITS:
-			r->dump = text;
-			return true;
-		case OPT_TOKENIZE:
-			r->tokenize = true;
-			return true;
-		case OPT_RAW:
-			r->base.raw = true;
-			return true;
-		case OPT_IGNORE_EOS:
-			r->base.ignore_eos = true;
-			return true;
-		case OPT_DUMP_ALL:
-			r->dump_all = true;
-			return true;
-		default:
-			return number_option(r, option, name, text);
-	}
-}
-
 /* -1 = go on; otherwise the exit status. */
 static int
 options_read(Run *r, int argc, char **argv)
 {
-	int option;
-	int index = 0;
+	LlmEngineOptions *o = &r->engine_options;
+	const LlmCliOption table[] = {
+		{"model", LLM_CLI_TEXT, &r->spec.path},
+		{"prompt", LLM_CLI_TEXT, &r->prompt},
+		{"system", LLM_CLI_TEXT, &r->system},
+		{"prompt-ids", LLM_CLI_LIST, &r->prompt_ids, 0, INT32_MAX},
+		{"jsonl", LLM_CLI_TEXT, &r->jsonl},
+		{"tokenize", LLM_CLI_FLAG, &r->tokenize},
+		{"raw", LLM_CLI_FLAG, &r->base.raw},
+		{"max-tokens", LLM_CLI_I32, &r->base.max_tokens, 0, INT32_MAX},
+		{"temperature", LLM_CLI_FLOAT, &r->base.temperature, 0, FLT_MAX},
+		{"seed", LLM_CLI_U64, &r->base.seed},
+		{"ignore-eos", LLM_CLI_FLAG, &r->base.ignore_eos},
+		{"threads", LLM_CLI_I32, &o->threads, 1, 256},
+		{"isa", LLM_CLI_TEXT, &o->isa},
+		{"kv-type", LLM_CLI_TEXT, &r->spec.kv_type},
+		{"kv-memory", LLM_CLI_I64, &r->kv_megabytes, 1, 1 << 24},
+		{"context", LLM_CLI_I32, &r->spec.context_length, 1, INT32_MAX},
+		{"batch-tokens", LLM_CLI_I32, &o->max_batch_tokens, 1, 8192},
+		{"running", LLM_CLI_I32, &o->max_running, 1, 1024},
+		{"preempt-every", LLM_CLI_I32, &o->preempt_every, 0, UINT32_MAX},
+		{"dump-logits", LLM_CLI_TEXT, &r->dump},
+		{"dump-all", LLM_CLI_FLAG, &r->dump_all},
+	};
+	int rc = llm_cli_options_read(argc, argv, table, sizeof(table) / sizeof(table[0]), usage_text);
 
-	optind = 1;
-	while ((option = getopt_long(argc, argv, "", long_options, &index)) != -1)
-	{
-		char name[40];
-
-		if (option == OPT_HELP)
-		{
-			fputs(usage_text, stdout);
-			return 0;
-		}
-		if (option == '?')
-			return LLM_CLI_USAGE_STATUS;
-		snprintf(name, sizeof(name), "--%s", long_options[index].name);
-		if (!option_apply(r, option, name, optarg))
-			return LLM_CLI_USAGE_STATUS;
-	}
-	if (optind < argc)
-		fprintf(stderr, "run: \"%s\" is not an option\n", argv[optind]);
-	else if (r->spec.path == NULL)
-		fputs("run: --model is missing\n", stderr);
-	else if ((r->prompt != NULL) + (r->prompt_ids.len > 0) + (r->jsonl != NULL) != 1)
-		fputs("run: one of --prompt, --prompt-ids and --jsonl is needed\n", stderr);
-	else if (r->tokenize && r->prompt == NULL && r->jsonl == NULL)
-		fputs("run: --tokenize needs --prompt or --jsonl\n", stderr);
-	else if (r->system != NULL && r->prompt == NULL)
-		fputs("run: --system needs --prompt\n", stderr);
-	else if (r->dump_all && r->dump == NULL)
-		fputs("run: --dump-all needs --dump-logits\n", stderr);
-	else
-		return -1;
-	fputs("Try llm_infer_engine run --help.\n", stderr);
-	return LLM_CLI_USAGE_STATUS;
+	if (rc >= 0)
+		return rc;
+	o->kv_nbytes = r->kv_megabytes << 20;
+	if (r->spec.path == NULL)
+		return llm_cli_usage_error("run", "--model is missing");
+	if ((r->prompt != NULL) + (r->prompt_ids.len > 0) + (r->jsonl != NULL) != 1)
+		return llm_cli_usage_error("run", "one of --prompt, --prompt-ids and --jsonl is needed");
+	if (r->tokenize && r->prompt == NULL && r->jsonl == NULL)
+		return llm_cli_usage_error("run", "--tokenize needs --prompt or --jsonl");
+	if (r->system != NULL && r->prompt == NULL)
+		return llm_cli_usage_error("run", "--system needs --prompt");
+	if (r->dump_all && r->dump == NULL)
+		return llm_cli_usage_error("run", "--dump-all needs --dump-logits");
+	return -1;
 }
 
 static LlmStatus
