@@ -191,47 +191,10 @@ read_truncate(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f
 }
 
 static bool
-read_top_k(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
+refuse_unbuilt(const char *key, LlmFailure *f)
 {
-	int64 n;
-
-	if (!key_int_range(key, v, 0, INT_MAX, &n, f))
-		return false;
-	o->rest.has_top_k = true;
-	o->rest.top_k = (int32) n;
-	return true;
-}
-
-static bool
-read_priority(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	int64 n;
-
-	if (!key_int_range(key, v, -100, 100, &n, f))
-		return false;
-	o->rest.has_priority = true;
-	o->rest.priority = (int32) n;
-	return true;
-}
-
-static bool
-read_raw(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	if (v->type != jbvBool)
-		return llm_options_refuse(f, key, "true or false");
-	o->rest.has_raw = true;
-	o->rest.raw = v->val.boolean;
-	return true;
-}
-
-static bool
-read_ignore_eos(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	if (v->type != jbvBool)
-		return llm_options_refuse(f, key, "true or false");
-	o->rest.has_ignore_eos = true;
-	o->rest.ignore_eos = v->val.boolean;
-	return true;
+	return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED, "option \"%s\" is not supported yet",
+						   key);
 }
 
 /* Keys of a wider feature whose "off" is what there is. */
@@ -258,22 +221,13 @@ read_n(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 static bool
 read_logprobs(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 {
-	if (v->type == jbvBool && !v->val.boolean)
-		return true;
-	return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED, "option \"%s\" is not supported yet",
-						   key);
-}
-
-static bool
-read_unbuilt(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
-{
-	return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED, "option \"%s\" is not supported yet",
-						   key);
+	return (v->type == jbvBool && !v->val.boolean) || refuse_unbuilt(key, f);
 }
 
 typedef struct OptionKey
 {
 	const char *name;
+	/* NULL = known, but not built */
 	bool (*read)(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f);
 } OptionKey;
 
@@ -284,68 +238,96 @@ static const OptionKey keys[] = {
 	{"temperature", read_temperature},
 	{"seed", read_seed},
 	{"stop", read_stop},
-	{"response_format", read_unbuilt},
+	{"response_format", NULL},
 	{"on_error", read_on_error},
-	{"top_k", read_top_k},
-	{"ignore_eos", read_ignore_eos},
-	{"raw", read_raw},
 	{"truncate", read_truncate},
 	{"timeout", read_timeout},
-	{"priority", read_priority},
 	{"reasoning", read_reasoning},
 	{"n", read_n},
 	{"logprobs", read_logprobs},
-	{"top_logprobs", read_unbuilt},
-	{"logit_bias", read_unbuilt},
-	{"allowed_tokens", read_unbuilt},
-	{"forbidden_tokens", read_unbuilt},
-	{"stop_token_ids", read_unbuilt},
-	{"min_tokens", read_unbuilt},
-	{"adapter", read_unbuilt},
-	{"template_kwargs", read_unbuilt},
+	{"top_logprobs", NULL},
+	{"logit_bias", NULL},
+	{"allowed_tokens", NULL},
+	{"forbidden_tokens", NULL},
+	{"stop_token_ids", NULL},
+	{"min_tokens", NULL},
+	{"adapter", NULL},
+	{"template_kwargs", NULL},
 };
 
-/* Real numbers that go to the engine as they are. */
-typedef struct RealKey
+/* Values that go to the engine as they are. */
+typedef struct PlainKey
 {
 	const char *name;
+	enum
+	{
+		PLAIN_BOOL,
+		PLAIN_INT,  /* int32, low .. high */
+		PLAIN_REAL, /* float, low .. high */
+		PLAIN_ABOVE /* float, above low .. high */
+	} type;
 	double low;
 	double high;
-	bool above_low;    /* low itself is not allowed */
-	Size value_offset; /* of a float in Llm__Submit */
+	Size value_offset; /* in Llm__Submit */
 	Size has_offset;   /* of its protobuf_c_boolean */
-} RealKey;
+} PlainKey;
 
-#define REAL_KEY(field, low, high, above_low)                                                      \
+#define PLAIN_KEY(field, type, low, high)                                                          \
 	{                                                                                              \
-#field, low, high, above_low, offsetof(Llm__Submit, field),                                \
-			offsetof(Llm__Submit, has_##field)                                                     \
+#field, type, low, high, offsetof(Llm__Submit, field), offsetof(Llm__Submit, has_##field)  \
 	}
 
-static const RealKey real_keys[] = {
-	REAL_KEY(top_p, 0, 1, true),
-	REAL_KEY(min_p, 0, 1, false),
-	REAL_KEY(repetition_penalty, 0, 100, true),
-	REAL_KEY(presence_penalty, -2, 2, false),
-	REAL_KEY(frequency_penalty, -2, 2, false),
+static const PlainKey plain_keys[] = {
+	PLAIN_KEY(top_p, PLAIN_ABOVE, 0, 1),
+	PLAIN_KEY(min_p, PLAIN_REAL, 0, 1),
+	PLAIN_KEY(repetition_penalty, PLAIN_ABOVE, 0, 100),
+	PLAIN_KEY(presence_penalty, PLAIN_REAL, -2, 2),
+	PLAIN_KEY(frequency_penalty, PLAIN_REAL, -2, 2),
+	PLAIN_KEY(top_k, PLAIN_INT, 0, INT_MAX),
+	PLAIN_KEY(priority, PLAIN_INT, -100, 100),
+	PLAIN_KEY(raw, PLAIN_BOOL, 0, 1),
+	PLAIN_KEY(ignore_eos, PLAIN_BOOL, 0, 1),
 };
 
 static bool
-read_real_key(LlmOptions *o, const RealKey *k, const JsonbValue *v, LlmFailure *f)
+read_plain_real(const PlainKey *k, const JsonbValue *v, float *out, LlmFailure *f)
 {
+	bool above = k->type == PLAIN_ABOVE;
 	double d;
-	float value;
 
-	if (!json_real(v, &d) || isnan(d) || d < k->low || d > k->high ||
-		(k->above_low && (float) d <= k->low))
-		return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE,
-							   k->above_low ? "option \"%s\" must be above %g and at most %g"
-											: "option \"%s\" must be between %g and %g",
-							   k->name, k->low, k->high);
-	value = (float) d;
-	memcpy((char *) &o->rest + k->value_offset, &value, sizeof(value));
+	if (json_real(v, &d) && d >= k->low && d <= k->high && !(above && (float) d <= k->low))
+	{
+		*out = (float) d;
+		return true;
+	}
+	return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE,
+						   above ? "option \"%s\" must be above %g and at most %g"
+								 : "option \"%s\" must be between %g and %g",
+						   k->name, k->low, k->high);
+}
+
+static bool
+read_plain(LlmOptions *o, const PlainKey *k, const JsonbValue *v, LlmFailure *f)
+{
+	void *value = (char *) &o->rest + k->value_offset;
+	int64 n;
+
 	*(protobuf_c_boolean *) ((char *) &o->rest + k->has_offset) = true;
-	return true;
+	switch (k->type)
+	{
+		case PLAIN_BOOL:
+			if (v->type != jbvBool)
+				return llm_options_refuse(f, k->name, "true or false");
+			*(protobuf_c_boolean *) value = v->val.boolean;
+			return true;
+		case PLAIN_INT:
+			if (!key_int_range(k->name, v, (int64) k->low, (int64) k->high, &n, f))
+				return false;
+			*(int32 *) value = (int32) n;
+			return true;
+		default:
+			return read_plain_real(k, v, value, f);
+	}
 }
 
 static bool
@@ -354,10 +336,11 @@ read_key(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 	/* null is what a key that is not there is, as for an argument. */
 	for (Size i = 0; i < lengthof(keys); i++)
 		if (strcmp(keys[i].name, key) == 0)
-			return v->type == jbvNull || keys[i].read(o, keys[i].name, v, f);
-	for (Size i = 0; i < lengthof(real_keys); i++)
-		if (strcmp(real_keys[i].name, key) == 0)
-			return v->type == jbvNull || read_real_key(o, &real_keys[i], v, f);
+			return v->type == jbvNull ||
+				   (keys[i].read ? keys[i].read(o, keys[i].name, v, f) : refuse_unbuilt(key, f));
+	for (Size i = 0; i < lengthof(plain_keys); i++)
+		if (strcmp(plain_keys[i].name, key) == 0)
+			return v->type == jbvNull || read_plain(o, &plain_keys[i], v, f);
 	return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE, "unknown option \"%s\"", key);
 }
 
