@@ -14,6 +14,7 @@
 #define SENDS_MAX 16            /* a request that was lost so often is given up */
 #define UNSENT_MAX (256 * 1024) /* bytes in the send buffer before the next SUBMIT is encoded */
 #define RETRY_MS 50             /* between attempts to connect */
+#define UNCOUNTED_MS 100        /* less is not taken off a timeout: the engine quotes the user's */
 
 static TimestampTz down_since = 0; /* as llm_traffic_down_since says */
 static bool receiving = false;     /* true between calls: an error (memory) has lost a frame */
@@ -136,12 +137,14 @@ take_frame(const Llm__Frame *frame)
 static int
 timeout_left(const LlmClientRequest *req)
 {
-	int64 left;
+	int64 waited;
 
 	if (req->timeout_ms <= 0)
 		return 0;
-	left = req->timeout_ms - (GetCurrentTimestamp() - req->begun_us) / 1000;
-	return (int) Max(left, 1);
+	waited = (GetCurrentTimestamp() - req->begun_us) / 1000;
+	if (waited < UNCOUNTED_MS)
+		waited = 0;
+	return (int) Max(req->timeout_ms - waited, 1);
 }
 
 static bool
