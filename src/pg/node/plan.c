@@ -1,8 +1,9 @@
 /*
- * pg/node/plan.c - the planner hook: plan the query, then put LLM Batch nodes in.
+ * pg/node/plan.c - the planner hook: rewrite the query, plan it, then put LLM Batch nodes in.
  *
- * It walks the finished plan and hands every node that can be taken apart to layers.c. What is left
- * alone takes the scalar path, which is always right: nodes of joins
+ * Two stages. The first may turn the query into an equivalent one that calls the model less often;
+ * it runs before planning. The second walks the finished plan and hands every node that can be taken
+ * apart to layers.c. What is left alone takes the scalar path, which is always right: nodes of joins
  * and aggregates, the inner side of a nested loop or merge join (rescans, mark and restore) but for
  * what is sorted or hashed there, set-returning targets, plans for SCROLL cursors, and foreign scans
  * and custom nodes.
@@ -23,6 +24,16 @@
 #include "pg/node/node.h"
 
 static planner_hook_type prev_planner_hook = NULL;
+
+/* Stage one, query to query. No rewrite is made yet: each must come with the proof that its answer
+ * is the same. */
+static Query *
+rewrite_query(Query *parse)
+{
+	return parse;
+}
+
+/* ---- stage two ---- */
 
 static bool
 multiexpr_walker(Node *node, void *context)
@@ -221,6 +232,8 @@ plan_query(Query *parse, const char *query_string, int cursor_options, ParamList
 	PlannedStmt *stmt;
 	bool batch = llm_guc_enable_batch && (cursor_options & CURSOR_OPT_SCROLL) == 0;
 
+	if (batch)
+		parse = rewrite_query(parse);
 	if (prev_planner_hook != NULL)
 		stmt = prev_planner_hook(parse, query_string, cursor_options, params);
 	else
