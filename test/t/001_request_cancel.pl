@@ -65,9 +65,44 @@ foreach my $case ([ 'rows', $long ], [ 'a scalar call', "SET llm_infer.enable_ba
 }
 
 {
+	my $s = llm_session($node, q{SET idle_in_transaction_session_timeout = '200ms'; BEGIN;
+		DECLARE c CURSOR FOR SELECT llm_generate(CASE i WHEN 1 THEN 'row 1' ELSE '@tokens=3900 x' END,
+			max_tokens => 4000) FROM generate_series(1, 100) i;
+		FETCH 1 FROM c;
+		\! sleep 1
+		FETCH 1 FROM c});
+	my ($out, $err) = llm_session_end($s);
+	like($err, qr/25P03: terminating connection due to idle-in-transaction timeout/, 'idle in a transaction for too long');
+	is($out, 'row 1', 'idle in a transaction: until then it works');
+	llm_is_well($node, 'idle_in_transaction_session_timeout');
+}
+
+# A request that is half sent when it is cancelled: the connection is of no more use, the session is.
+foreach my $case ([ 'the statement', '%s' ],
+	[ 'a subtransaction', 'DO $$ BEGIN PERFORM (%s); EXCEPTION WHEN query_canceled THEN NULL; END $$' ])
+{
+	my ($what, $wrap) = @$case;
+	my $engine = llm_engine_pid($node);
+	my $session = $node->background_psql('postgres', on_error_stop => 0);
+	$session->query_safe(q{SELECT llm_generate('first')});
+	kill 'STOP', $engine;
+	$session->query_until(qr/begun/, "\\echo begun\n"
+		. sprintf($wrap, q{SELECT llm_generate(array_fill(repeat('x', 1000000), ARRAY[20]))}) . ";\n");
+	my ($pid) = llm_active($node);
+	$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
+	ok(llm_wait_for(sub { $node->safe_psql('postgres', "SELECT state <> 'active' FROM pg_stat_activity
+		WHERE pid = $pid") eq 't' }, 5), "cancel of $what with a half-sent request");
+	kill 'CONT', $engine;
+	is($session->query(q{SELECT llm_generate('next')}), 'next', "half-sent request: the session goes on after $what");
+	$session->quit;
+	is(llm_engine_pid($node), $engine, 'half-sent request: the engine too');
+	llm_is_well($node, "a half-sent request, cancel of $what");
+}
+
+{
 	my $err = llm_error($node,
 		q{SELECT llm_generate('@tokens=3900 x', max_tokens => 4000, options => '{"timeout": 200}')});
-	like($err, qr/ERROR:  55P03: .*200 ms/, 'timeout of one request');
+	like($err, qr/ERROR:  55P03: .* \d+ ms/, 'timeout of one request');
 	my $out = $node->safe_psql('postgres', q{SELECT i, llm_generate(CASE WHEN i = 2 THEN '@tokens=3900 x'
 		ELSE 'row ' || i END, max_tokens => 4000, on_error => 'null', options => '{"timeout": 700}')
 		FROM generate_series(1, 3) i});

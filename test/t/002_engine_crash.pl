@@ -88,6 +88,19 @@ foreach my $signal (qw(SEGV KILL ABRT TERM))
 }
 
 {
+	$node->safe_psql('postgres', q{SELECT llm_model_register('wide', 'echo:', '{"context_length": 100000}')});
+	my $pid = begin_anew();
+	my $s = llm_session($node, q{SELECT llm_generate('row ' || i || repeat(' x', 10000), 'wide',
+		options => '{"raw": true}', max_tokens => 6) FROM generate_series(10, 49) i});
+	llm_active($node);
+	kill 'KILL', $pid;
+	my ($out, $err) = llm_session_end($s);
+	is("$out$err", join("\n", map { "row $_" } 10 .. 49), 'SIGKILL while long prompts are on their way');
+	$node->safe_psql('postgres', q{SELECT llm_model_drop('wide')});
+	llm_is_well($node, 'SIGKILL while long prompts are on their way');
+}
+
+{
 	my $pid = begin_anew();
 	my $idle = $node->background_psql('postgres');
 	$idle->query_safe(q{BEGIN});

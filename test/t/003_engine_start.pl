@@ -145,6 +145,19 @@ $node->restart;
 llm_engine_pid($node);
 llm_is_well($node, 'unknown device');
 
+# ---- no room for the supervisor ----
+
+$node->append_conf('postgresql.conf', 'max_worker_processes = 0');
+$node->restart;
+is_refused('no worker slot', 'the llm_infer supervisor is not running');
+is($node->safe_psql('postgres', 'SELECT state FROM llm.stat_engine'), 'off', 'no worker slot: the view');
+like(llm_error($node, 'SELECT llm_engine_restart()'), qr/ERROR:  08006: the llm_infer supervisor is not running/,
+	'no worker slot: llm_engine_restart');
+$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+$node->restart;
+llm_engine_pid($node);
+llm_is_well($node, 'no worker slot');
+
 $node->stop;
 is_deeply([ llm_processes($node) ], [], 'no process is left');
 done_testing();

@@ -122,6 +122,15 @@ stop_while_busy('immediate', 'immediate stop beside a stopped engine',
 	sub { kill 'STOP', llm_processes($node, engines => 1) });
 
 {
+	my $begin = time();
+	$node->stop('smart');
+	cmp_ok(time() - $begin, '<', 2, 'smart stop without sessions: the engine holds nothing up');
+	is_deeply([ llm_processes($node) ], [], 'smart stop: no process is left');
+	$node->start;
+	llm_engine_pid($node);
+}
+
+{
 	my @s = map { llm_session($node, $long) } 1 .. 3;
 	llm_active($node, 3);
 	my @pids = llm_processes($node);

@@ -39,6 +39,20 @@ llm_is_well($standby, 'calls on a standby');
 	llm_is_well($standby, 'SIGKILL of the engine on a standby');
 }
 
+# Replay must not wait for calls: the session of a database that is dropped has to go.
+{
+	$primary->safe_psql('postgres', 'CREATE DATABASE gone');
+	llm_extension($primary, 'gone');
+	$primary->wait_for_catchup($standby);
+	$s = llm_session($standby, q{SELECT llm_generate('@tokens=3900 x', max_tokens => 4000)}, dbname => 'gone');
+	llm_active($standby);
+	$primary->safe_psql('postgres', 'DROP DATABASE gone');
+	$primary->wait_for_catchup($standby, 'replay');
+	($out, $err) = llm_session_end($s);
+	like($err, qr/57P04: |terminating connection due to conflict with recovery/, 'DROP DATABASE is replayed at once');
+	llm_is_well($standby, 'a conflict with recovery');
+}
+
 $primary->safe_psql('postgres', q{SELECT llm_model_register('second', 'echo:')});
 $primary->wait_for_catchup($standby);
 is($standby->safe_psql('postgres', q{SELECT llm_generate('x', 'second')}), 'x', 'a model registered on the primary arrives');
