@@ -3,16 +3,6 @@
 
 #include <string.h>
 
-/* A miss, remembering what was looked for. */
-static LlmValue
-missing(LlmRun *run, LlmText name)
-{
-	LlmStr *s = llm_tmpl_alloc(run, 1, sizeof(*s));
-
-	*s = (LlmStr){llm_tmpl_text_data(name), name.len};
-	return llm_tmpl_undefined(s);
-}
-
 static LlmValue
 loop_field(LlmRun *run, const LlmLoop *loop, const LlmStr *name)
 {
@@ -22,8 +12,11 @@ loop_field(LlmRun *run, const LlmLoop *loop, const LlmStr *name)
 	{
 		const char *name;
 		int64_t value;
-	} counts[] = {{"index", i + 1}, {"index0", i}, {"revindex", n - i}, {"revindex0", n - i - 1},
-				  {"length", n},    {"depth", 1},  {"depth0", 0}};
+	} counts[] = {{"index", i + 1},
+				  {"index0", i},
+				  {"revindex", n - i},
+				  {"revindex0", n - i - 1},
+				  {"length", n}};
 
 	for (size_t k = 0; k < sizeof(counts) / sizeof(counts[0]); k++)
 	{
@@ -41,16 +34,17 @@ loop_field(LlmRun *run, const LlmLoop *loop, const LlmStr *name)
 	return llm_tmpl_undefined(name);
 }
 
-static LlmValue
-method_or_field(LlmRun *run, LlmValue object, const LlmStr *name)
+LlmValue
+llm_tmpl_get_attr(LlmRun *run, LlmValue object, const LlmStr *name)
 {
 	const LlmDef *def;
 	LlmMethod *method;
 	LlmValue *field;
 
+	if (object.kind == LLM_V_UNDEFINED)
+		llm_tmpl_fail_undefined(run, object);
 	if (name->len >= 2 && name->p[0] == '_' && name->p[1] == '_')
-		llm_tmpl_fail(run, "there is no access to '%.*s'", (int) (name->len < 60 ? name->len : 60),
-					  name->p);
+		llm_tmpl_fail(run, "there is no access to '%.*s'", LLM_TMPL_SHOWN(*name));
 	def = llm_tmpl_method_find(object, *name);
 	if (def != NULL)
 	{
@@ -67,14 +61,6 @@ method_or_field(LlmRun *run, LlmValue object, const LlmStr *name)
 			return *field;
 	}
 	return llm_tmpl_undefined(name);
-}
-
-LlmValue
-llm_tmpl_get_attr(LlmRun *run, LlmValue object, const LlmStr *name)
-{
-	if (object.kind == LLM_V_UNDEFINED)
-		llm_tmpl_fail_undefined(run, object);
-	return method_or_field(run, object, name);
 }
 
 /* The character or element at an index that may count from the end. */
@@ -100,7 +86,7 @@ llm_tmpl_get_item(LlmRun *run, LlmValue object, LlmValue key)
 {
 	bool number = key.kind == LLM_V_INT || key.kind == LLM_V_BOOL;
 	LlmValue *field;
-	LlmValue name;
+	LlmStr *name;
 
 	if (object.kind == LLM_V_UNDEFINED)
 		llm_tmpl_fail_undefined(run, object);
@@ -115,8 +101,9 @@ llm_tmpl_get_item(LlmRun *run, LlmValue object, LlmValue key)
 	}
 	if (key.kind != LLM_V_STR)
 		return llm_tmpl_undefined(NULL);
-	name = missing(run, *key.s);
-	return method_or_field(run, object, name.name);
+	name = llm_tmpl_alloc(run, 1, sizeof(*name)); /* an undefined value remembers it */
+	*name = (LlmStr){llm_tmpl_text_data(*key.s), key.s->len};
+	return llm_tmpl_get_attr(run, object, name);
 }
 
 LlmValue
@@ -133,16 +120,9 @@ llm_tmpl_get_path(LlmRun *run, LlmValue object, LlmValue path)
 	{
 		size_t hit = llm_tmpl_text_find(run, text, at, dot);
 		size_t end = hit == SIZE_MAX ? text.len : hit;
-		LlmText part = llm_tmpl_text_sub(text, at, end - at);
-		const char *p = llm_tmpl_text_data(part);
-		int64_t index = 0;
-		size_t digits = 0;
 
-		while (digits < part.len && digits < 9 && p[digits] >= '0' && p[digits] <= '9')
-			index = index * 10 + (p[digits++] - '0');
 		object = llm_tmpl_get_item(run, object,
-								   digits > 0 && digits == part.len ? llm_tmpl_int(index, false)
-																	: llm_tmpl_str(run, part));
+								   llm_tmpl_str(run, llm_tmpl_text_sub(text, at, end - at)));
 		at = end + 1;
 	} while (at <= text.len);
 	return object;

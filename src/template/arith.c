@@ -1,8 +1,6 @@
 /* template/arith.c - arithmetic with Python's rules for division, signs and types. */
 #include "template/access.h"
 
-#include <math.h>
-
 static LlmValue
 int_power(LlmRun *run, LlmValue a, LlmValue b)
 {
@@ -10,11 +8,7 @@ int_power(LlmRun *run, LlmValue a, LlmValue b)
 	bool over = false;
 
 	if (b.i < 0)
-	{
-		if (base == 0)
-			llm_tmpl_fail(run, "division by zero");
-		return llm_tmpl_float(pow((double) base, (double) b.i), a.trusted);
-	}
+		llm_tmpl_fail(run, "a negative power is not supported");
 	for (int64_t e = b.i; e > 0; e /= 2)
 	{
 		if (e % 2 == 1)
@@ -69,8 +63,6 @@ int_math(LlmRun *run, LlmOp op, LlmValue a, LlmValue b)
 static double
 float_math(LlmRun *run, LlmOp op, double a, double b)
 {
-	double rest;
-
 	switch (op)
 	{
 		case LLM_OP_ADD:
@@ -79,25 +71,13 @@ float_math(LlmRun *run, LlmOp op, double a, double b)
 			return a - b;
 		case LLM_OP_MUL:
 			return a * b;
-		case LLM_OP_POW:
-			if (a < 0 && b != floor(b))
-				llm_tmpl_fail(run, "a power that is no real number");
-			if (a == 0 && b < 0)
+		case LLM_OP_DIV:
+			if (b == 0)
 				llm_tmpl_fail(run, "division by zero");
-			return pow(a, b);
+			return a / b;
 		default:
-			break;
+			llm_tmpl_fail(run, "//, %% and ** are for integers only");
 	}
-	if (b == 0)
-		llm_tmpl_fail(run, "division by zero");
-	if (op == LLM_OP_DIV)
-		return a / b;
-	rest = fmod(a, b);
-	if (rest != 0 && (rest < 0) != (b < 0))
-		rest += b;
-	else if (rest == 0)
-		rest = copysign(0, b);
-	return op == LLM_OP_MOD ? rest : floor((a - rest) / b + 0.5);
 }
 
 /* Numbers; false when one is none. A result is trusted when both are. */
@@ -119,31 +99,18 @@ number_math(LlmRun *run, LlmOp op, LlmValue a, LlmValue b, LlmValue *result)
 	return true;
 }
 
-/* Sequence * count. */
+/* A string * count. */
 static LlmValue
-repeat(LlmRun *run, LlmValue v, int64_t count)
+repeat(LlmRun *run, LlmText text, int64_t count)
 {
-	LlmTextBuf *buf;
-	LlmList *list;
+	LlmTextBuf *buf = llm_tmpl_buf_new(run, 0);
 
-	if (v.kind == LLM_V_STR)
+	for (int64_t i = 0; i < count && text.len > 0; i++)
 	{
-		buf = llm_tmpl_buf_new(run, 0);
-		for (int64_t i = 0; i < count && v.s->len > 0; i++)
-		{
-			llm_tmpl_charge_items(run, LLM_TMPL_ITEMS_PER_STEP);
-			llm_tmpl_buf_add_text(run, buf, *v.s);
-		}
-		return llm_tmpl_str(run, llm_tmpl_buf_text(buf));
+		llm_tmpl_charge(run, 1);
+		llm_tmpl_buf_add_text(run, buf, text);
 	}
-	list = llm_tmpl_list_new(run, 0);
-	for (int64_t i = 0; i < count && v.list->n > 0; i++)
-	{
-		llm_tmpl_charge(run, 1 + v.list->n / LLM_TMPL_ITEMS_PER_STEP);
-		for (size_t k = 0; k < v.list->n; k++)
-			llm_tmpl_list_push(run, list, v.list->items[k]);
-	}
-	return llm_tmpl_list((LlmKind) v.kind, list);
+	return llm_tmpl_str(run, llm_tmpl_buf_text(buf));
 }
 
 static LlmValue
@@ -159,37 +126,46 @@ join_lists(LlmRun *run, LlmValue a, LlmValue b)
 	return llm_tmpl_list((LlmKind) a.kind, list);
 }
 
-static bool
-is_sequence(LlmValue v)
-{
-	return v.kind == LLM_V_STR || v.kind == LLM_V_LIST || v.kind == LLM_V_TUPLE;
-}
-
-static bool
-is_count(LlmValue v)
-{
-	return v.kind == LLM_V_INT || v.kind == LLM_V_BOOL;
-}
-
 LlmValue
 llm_tmpl_math(LlmRun *run, LlmOp op, LlmValue a, LlmValue b)
 {
 	static const char *const signs[] = {"+", "-", "*", "/", "//", "%", "**"};
 	LlmValue result;
 
-	if (op == LLM_OP_ADD && a.kind == b.kind && is_sequence(a))
-		return a.kind == LLM_V_STR ? llm_tmpl_str(run, llm_tmpl_text_concat(run, *a.s, *b.s))
-								   : join_lists(run, a, b);
+	if (op == LLM_OP_ADD && a.kind == LLM_V_STR && b.kind == LLM_V_STR)
+		return llm_tmpl_str(run, llm_tmpl_text_concat(run, *a.s, *b.s));
+	if (op == LLM_OP_ADD && a.kind == b.kind && (a.kind == LLM_V_LIST || a.kind == LLM_V_TUPLE))
+		return join_lists(run, a, b);
 	if (number_math(run, op, a, b, &result))
 		return result;
-	if (op == LLM_OP_MOD && a.kind == LLM_V_STR)
-		return llm_tmpl_str(run, llm_tmpl_format_percent(run, *a.s, b));
-	if (op == LLM_OP_MUL && is_sequence(a) && is_count(b))
-		return repeat(run, a, llm_tmpl_want_int(run, b, "*"));
-	if (op == LLM_OP_MUL && is_sequence(b) && is_count(a))
-		return repeat(run, b, llm_tmpl_want_int(run, a, "*"));
+	if (op == LLM_OP_MUL && a.kind == LLM_V_STR && b.kind == LLM_V_INT)
+		return repeat(run, *a.s, b.i);
 	if (a.kind == LLM_V_UNDEFINED || b.kind == LLM_V_UNDEFINED)
 		llm_tmpl_fail_undefined(run, a.kind == LLM_V_UNDEFINED ? a : b);
 	llm_tmpl_fail(run, "%s %s %s is not possible", llm_tmpl_kind_name(a), signs[op],
 				  llm_tmpl_kind_name(b));
+}
+
+bool
+llm_tmpl_holds(LlmRun *run, LlmOp op, LlmValue a, LlmValue b)
+{
+	int c;
+
+	switch (op)
+	{
+		case LLM_OP_EQ:
+			return llm_tmpl_equal(run, a, b);
+		case LLM_OP_NE:
+			return !llm_tmpl_equal(run, a, b);
+		case LLM_OP_IN:
+			return llm_tmpl_contains(run, b, a);
+		case LLM_OP_NOT_IN:
+			return !llm_tmpl_contains(run, b, a);
+		default:
+			c = llm_tmpl_compare(run, a, b);
+			return op == LLM_OP_LT   ? c == -1
+				   : op == LLM_OP_LE ? c == -1 || c == 0
+				   : op == LLM_OP_GT ? c == 1
+									 : c == 1 || c == 0;
+	}
 }

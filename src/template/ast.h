@@ -27,11 +27,11 @@ typedef enum LlmNodeKind
 	LLM_N_NOT,     /* operand */
 	LLM_N_NEG,     /* operand */
 	LLM_N_POS,     /* operand */
-	LLM_N_MATH,    /* operands; ops between them, from the left */
+	LLM_N_MATH,    /* operands, each but the first with its op, from the left */
 	LLM_N_CONCAT,  /* operands of ~ */
 	LLM_N_AND,     /* operands */
 	LLM_N_OR,      /* operands */
-	LLM_N_COMPARE, /* operands; ops between them, chained as in Python */
+	LLM_N_COMPARE, /* operands, each but the first with its op, chained as in Python */
 	LLM_N_COND,    /* test, then, else (may be NULL) */
 	/* statements */
 	LLM_N_BODY,         /* statements */
@@ -42,7 +42,7 @@ typedef enum LlmNodeKind
 	LLM_N_SET_BLOCK,    /* target, expression over INPUT, body */
 	LLM_N_FILTER_BLOCK, /* expression over INPUT, body */
 	LLM_N_MACRO,        /* body, defaults of the last parameters; sym, names = parameters */
-	LLM_N_SCOPE,        /* body, then target, value, target, value, ... (with) */
+	LLM_N_SCOPE,        /* body */
 	LLM_N_BREAK,
 	LLM_N_CONTINUE
 } LlmNodeKind;
@@ -63,7 +63,10 @@ typedef enum LlmOp
 	LLM_OP_GT,
 	LLM_OP_GE,
 	LLM_OP_IN,
-	LLM_OP_NOT_IN
+	LLM_OP_NOT_IN,
+	LLM_OP_CONCAT,
+	LLM_OP_AND,
+	LLM_OP_OR
 } LlmOp;
 
 /* A name that the template uses; equal names are one symbol. */
@@ -77,13 +80,13 @@ typedef struct LlmSym
 typedef struct LlmNode
 {
 	uint8_t kind;             /* LlmNodeKind */
+	uint8_t op;               /* LlmOp between it and the operand before it */
 	bool negated;             /* TEST: is not */
 	int line;                 /* from 1 */
 	uint32_t n;               /* children */
 	uint32_t n_names;         /* names in use */
 	struct LlmNode **kids;    /* [n] */
 	const LlmSym **names;     /* [n_names] keywords of the last arguments, or parameters */
-	const uint8_t *ops;       /* [n - 1] LlmOp, MATH and COMPARE */
 	const LlmSym *sym;        /* see the kinds */
 	const struct LlmDef *def; /* the filter or test, NULL when there is none of that name */
 	LlmValue value;           /* CONST */

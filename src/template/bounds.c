@@ -1,6 +1,7 @@
 /* template/bounds.c - failures and memory of one parse or one rendering. */
 #include "template/bounds.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,26 +38,26 @@ llm_tmpl_raise(LlmRun *run, const char *message, size_t len)
 	jump(run, LLM_E_MODEL);
 }
 
+/* End the run because it wants more than `limit` of what. */
+_Noreturn static void
+fail_bound(LlmRun *run, int64_t limit, const char *what)
+{
+	llm_error_set(run->err, LLM_E_MODEL, "template line %d: more than %" PRId64 " %s", run->line,
+				  limit, what);
+	llm_error_numbers(run->err, limit + 1, limit);
+	jump(run, LLM_E_MODEL);
+}
+
 void
 llm_tmpl_fail_steps(LlmRun *run)
 {
-	LlmStatus status =
-		llm_error_set(run->err, LLM_E_MODEL, "template line %d: more than %d steps of work",
-					  run->line, LLM_TEMPLATE_STEPS_MAX);
-
-	llm_error_numbers(run->err, (int64_t) LLM_TEMPLATE_STEPS_MAX + 1, LLM_TEMPLATE_STEPS_MAX);
-	jump(run, status);
+	fail_bound(run, LLM_TEMPLATE_STEPS_MAX, "steps of work");
 }
 
 void
 llm_tmpl_fail_nest(LlmRun *run)
 {
-	LlmStatus status =
-		llm_error_set(run->err, LLM_E_MODEL, "template line %d: nested more than %d levels deep",
-					  run->line, run->nest_max);
-
-	llm_error_numbers(run->err, (int64_t) run->nest_max + 1, run->nest_max);
-	jump(run, status);
+	fail_bound(run, run->nest_max, "levels of nesting");
 }
 
 void *
@@ -66,14 +67,7 @@ llm_tmpl_alloc(LlmRun *run, size_t n, size_t size)
 	void *p;
 
 	if (size != 0 && n > room / size)
-	{
-		LlmStatus status =
-			llm_error_set(run->err, LLM_E_MODEL, "template line %d: more than %zu bytes of memory",
-						  run->line, run->limit);
-
-		llm_error_numbers(run->err, (int64_t) run->used, (int64_t) run->limit);
-		jump(run, status);
-	}
+		fail_bound(run, (int64_t) run->limit, "bytes of memory");
 	p = llm_arena_array(run->arena, n, size);
 	if (p == NULL)
 		jump(run, llm_error_set(run->err, LLM_E_MEMORY,

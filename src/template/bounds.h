@@ -46,6 +46,9 @@ _Noreturn void llm_tmpl_fail(LlmRun *run, const char *fmt, ...)
 /* End the run with the template's own message (raise_exception); the line goes into detail. */
 _Noreturn void llm_tmpl_raise(LlmRun *run, const char *message, size_t len);
 
+/* A name in a message, for "%.*s": at most 60 bytes of it. */
+#define LLM_TMPL_SHOWN(name) (int) ((name).len < 60 ? (name).len : 60), (name).p
+
 /* Zeroed memory for n elements; ends the run when the bound is passed or memory is out. */
 void *llm_tmpl_alloc(LlmRun *run, size_t n, size_t size);
 

@@ -2,9 +2,7 @@
 #include "template/builtin.h"
 
 #include <string.h>
-
-#include "template/access.h"
-#include "template/order.h"
+#include <time.h>
 
 /* Position of a name in "a b c", or -1; *n becomes the number of names. */
 static int
@@ -28,11 +26,12 @@ LlmValue
 llm_tmpl_apply(LlmRun *run, const LlmDef *def, LlmValue self, const LlmArgs *args)
 {
 	LlmValue bound[LLM_TMPL_PARAMS_MAX] = {{0}};
-	LlmArgs all = {.pos = bound, .n_pos = LLM_TMPL_PARAMS_MAX};
+	LlmArgs all = *args;
 	int n;
 
+	all.how = def->how;
 	if (def->params == NULL)
-		return def->fn(run, self, args);
+		return def->fn(run, self, &all);
 	param_index(def->params, (LlmStr){"", 0}, &n);
 	if (args->n_pos > (size_t) n)
 		llm_tmpl_fail(run, "'%s' takes %d arguments, not %zu", def->name, n, args->n_pos);
@@ -40,12 +39,11 @@ llm_tmpl_apply(LlmRun *run, const LlmDef *def, LlmValue self, const LlmArgs *arg
 		bound[i] = args->pos[i];
 	for (size_t i = 0; i < args->n_named; i++)
 	{
-		LlmStr name = args->names[i]->name;
-		int at = param_index(def->params, name, &n);
+		int at = param_index(def->params, args->names[i]->name, &n);
 
 		if (at < 0)
 			llm_tmpl_fail(run, "'%s' has no parameter '%.*s'", def->name,
-						  (int) (name.len < 60 ? name.len : 60), name.p);
+						  LLM_TMPL_SHOWN(args->names[i]->name));
 		bound[at] = args->named[i];
 	}
 	for (int i = 0; i < def->required; i++)
@@ -53,6 +51,7 @@ llm_tmpl_apply(LlmRun *run, const LlmDef *def, LlmValue self, const LlmArgs *arg
 		if (bound[i].kind == LLM_V_ABSENT)
 			llm_tmpl_fail(run, "'%s' needs %d arguments", def->name, def->required);
 	}
+	all = (LlmArgs){.pos = bound, .n_pos = LLM_TMPL_PARAMS_MAX, .how = def->how};
 	return def->fn(run, self, &all);
 }
 
@@ -80,13 +79,15 @@ llm_tmpl_args_rest(const LlmArgs *args, size_t skip)
 	return rest;
 }
 
+/* ---- finding ---- */
+
 const LlmDef *
-llm_tmpl_def_find(const LlmDef *defs, size_t n, LlmStr name)
+llm_tmpl_def_find(const LlmDef *defs, LlmStr name)
 {
-	for (size_t i = 0; i < n; i++)
+	for (; defs->name != NULL; defs++)
 	{
-		if (llm_str_eq(name, defs[i].name))
-			return &defs[i];
+		if (llm_str_eq(name, defs->name))
+			return defs;
 	}
 	return NULL;
 }
@@ -94,14 +95,22 @@ llm_tmpl_def_find(const LlmDef *defs, size_t n, LlmStr name)
 const LlmDef *
 llm_tmpl_filter_find(LlmStr name)
 {
-	const LlmDef *def = llm_tmpl_def_find(llm_tmpl_text_filters, llm_tmpl_n_text_filters, name);
+	const LlmDef *def = llm_tmpl_def_find(llm_tmpl_text_filters, name);
 
 	if (def == NULL)
-		def = llm_tmpl_def_find(llm_tmpl_list_filters, llm_tmpl_n_list_filters, name);
-	if (def == NULL)
-		def = llm_tmpl_def_find(llm_tmpl_map_filters, llm_tmpl_n_map_filters, name);
-	return def;
+		def = llm_tmpl_def_find(llm_tmpl_list_filters, name);
+	return def != NULL ? def : llm_tmpl_def_find(llm_tmpl_map_filters, name);
 }
+
+const LlmDef *
+llm_tmpl_method_find(LlmValue self, LlmStr name)
+{
+	if (self.kind == LLM_V_STR)
+		return llm_tmpl_def_find(llm_tmpl_str_methods, name);
+	return self.kind == LLM_V_DICT ? llm_tmpl_def_find(llm_tmpl_dict_methods, name) : NULL;
+}
+
+/* ---- functions ---- */
 
 /* range(stop) or range(start, stop, step) */
 static LlmValue
@@ -128,17 +137,14 @@ fn_range(LlmRun *run, LlmValue self, const LlmArgs *args)
 	return llm_tmpl_list(LLM_V_LIST, list);
 }
 
-/* dict(mapping, key=value, ...) and namespace(...) */
+/* dict(key=value, ...) and namespace(...); how: the kind */
 static LlmValue
 fn_dict(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
 	LlmDict *dict = llm_tmpl_dict_new(run, args->n_named);
 
-	if (args->n_pos > 1 || (args->n_pos == 1 && args->pos[0].kind != LLM_V_DICT))
-		llm_tmpl_fail(run, "only one mapping and keywords are possible here");
-	for (size_t i = 0; args->n_pos == 1 && i < args->pos[0].dict->n; i++)
-		llm_tmpl_dict_set(run, dict, args->pos[0].dict->entries[i].key,
-						  args->pos[0].dict->entries[i].value);
+	if (args->n_pos > 0)
+		llm_tmpl_fail(run, "only keywords are possible here");
 	for (size_t i = 0; i < args->n_named; i++)
 	{
 		LlmStr name = args->names[i]->name;
@@ -147,16 +153,7 @@ fn_dict(LlmRun *run, LlmValue self, const LlmArgs *args)
 						  llm_tmpl_str(run, llm_tmpl_text_borrow(run, name.p, name.len, true)),
 						  args->named[i]);
 	}
-	return (LlmValue){.kind = LLM_V_DICT, .dict = dict};
-}
-
-static LlmValue
-fn_namespace(LlmRun *run, LlmValue self, const LlmArgs *args)
-{
-	LlmValue v = fn_dict(run, self, args);
-
-	v.kind = LLM_V_NAMESPACE;
-	return v;
+	return (LlmValue){.kind = (uint8_t) args->how, .dict = dict};
 }
 
 static LlmValue
@@ -167,17 +164,47 @@ fn_raise_exception(LlmRun *run, LlmValue self, const LlmArgs *args)
 	llm_tmpl_raise(run, llm_tmpl_text_data(text), text.len);
 }
 
+/* strftime in UTC, one plain conversion at a time: widths could ask for any length. */
 static LlmValue
 fn_strftime_now(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
 	LlmText format = llm_tmpl_want_text(run, args->pos[0], "strftime_now");
+	LlmTextBuf *buf = llm_tmpl_buf_new(run, format.len + 32);
+	const char *p = llm_tmpl_text_data(format);
+	time_t when = (time_t) run->now;
+	struct tm tm;
+	size_t at = 0;
 
-	return llm_tmpl_str(run, llm_tmpl_format_time(run, format, run->now));
+	if (gmtime_r(&when, &tm) == NULL)
+		llm_tmpl_fail(run, "the time has no date");
+	while (at < format.len)
+	{
+		char spec[4] = "%";
+		char z[64];
+		size_t len = 1, end;
+		bool trusted = llm_tmpl_text_origin(format, at, &end);
+
+		if (p[at] != '%')
+		{
+			llm_tmpl_buf_add_text(run, buf, llm_tmpl_text_sub(format, at++, 1));
+			continue;
+		}
+		if (at + len < format.len && p[at + len] == '-')
+			spec[len++] = '-';
+		if (at + len >= format.len || p[at + len] == '\0' ||
+			strchr("aAbBcdDeFHIjlmMpRSTuUwWxXyY%", p[at + len]) == NULL)
+			llm_tmpl_fail(run, "a date format has an unknown conversion");
+		spec[len] = p[at + len];
+		at += len + 1;
+		llm_tmpl_charge(run, 1);
+		llm_tmpl_buf_add(run, buf, z, strftime(z, sizeof(z), spec, &tm), trusted);
+	}
+	return llm_tmpl_str(run, llm_tmpl_buf_text(buf));
 }
 
-const LlmDef llm_tmpl_functions[] = {{"range", fn_range, "start stop step", 1},
-									 {"dict", fn_dict, NULL, 0},
-									 {"namespace", fn_namespace, NULL, 0},
-									 {"raise_exception", fn_raise_exception, "message", 1},
-									 {"strftime_now", fn_strftime_now, "format", 1}};
-const size_t llm_tmpl_n_functions = sizeof(llm_tmpl_functions) / sizeof(llm_tmpl_functions[0]);
+const LlmDef llm_tmpl_functions[] = {{"range", fn_range, "start stop step", 1, 0},
+									 {"dict", fn_dict, NULL, 0, LLM_V_DICT},
+									 {"namespace", fn_dict, NULL, 0, LLM_V_NAMESPACE},
+									 {"raise_exception", fn_raise_exception, "message", 1, 0},
+									 {"strftime_now", fn_strftime_now, "format", 1, 0},
+									 {0}};

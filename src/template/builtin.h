@@ -18,6 +18,7 @@ typedef struct LlmArgs
 	LlmValue *named;            /* [n_named] */
 	const LlmSym *const *names; /* [n_named] */
 	size_t n_named;             /* keyword arguments */
+	int how;                    /* of the definition */
 } LlmArgs;
 
 typedef LlmValue (*LlmBuiltin)(LlmRun *run, LlmValue self, const LlmArgs *args);
@@ -28,6 +29,7 @@ typedef struct LlmDef
 	LlmBuiltin fn;
 	const char *params; /* names with blanks between; NULL: takes anything and binds it itself */
 	int required;       /* how many of the first must be given */
+	int how;            /* which of its tasks the function does; its own code */
 } LlmDef;
 
 /* Bind the arguments and run. */
@@ -41,19 +43,15 @@ LlmArgs llm_tmpl_args_rest(const LlmArgs *args, size_t skip);
 const LlmDef *llm_tmpl_filter_find(LlmStr name);
 const LlmDef *llm_tmpl_test_find(LlmStr name);
 const LlmDef *llm_tmpl_method_find(LlmValue self, LlmStr name);
-/* The functions, which are global variables. */
-extern const LlmDef llm_tmpl_functions[];
-extern const size_t llm_tmpl_n_functions;
+/* The entry of that name in a table, NULL when there is none. */
+const LlmDef *llm_tmpl_def_find(const LlmDef *defs, LlmStr name);
 
-/* The entry of a table of n definitions. */
-const LlmDef *llm_tmpl_def_find(const LlmDef *defs, size_t n, LlmStr name);
-
-/* The parts of the filter table. */
+/* Tables end with an entry without a name. */
+extern const LlmDef llm_tmpl_functions[]; /* global variables */
 extern const LlmDef llm_tmpl_text_filters[];
-extern const size_t llm_tmpl_n_text_filters;
 extern const LlmDef llm_tmpl_list_filters[];
-extern const size_t llm_tmpl_n_list_filters;
 extern const LlmDef llm_tmpl_map_filters[];
-extern const size_t llm_tmpl_n_map_filters;
+extern const LlmDef llm_tmpl_str_methods[];
+extern const LlmDef llm_tmpl_dict_methods[];
 
 #endif

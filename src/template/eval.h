@@ -12,7 +12,7 @@ typedef struct LlmBinding
 	struct LlmBinding *next;
 } LlmBinding;
 
-/* Names set inside a loop, macro, with or captured block; they end with it. */
+/* Names set inside a loop, macro, generation or captured block; they end with it. */
 typedef struct LlmScope
 {
 	struct LlmScope *parent; /* NULL: the globals */
@@ -39,6 +39,8 @@ typedef struct LlmRender
 LlmValue llm_tmpl_eval(LlmRender *r, const LlmNode *node);
 /* Run statements; their output goes to r->out. */
 void llm_tmpl_exec(LlmRender *r, const LlmNode *body);
+/* The name's binding in this scope, NULL when it has none. */
+LlmBinding *llm_tmpl_binding(LlmRender *r, const LlmScope *scope, const LlmSym *sym);
 void llm_tmpl_assign(LlmRender *r, const LlmSym *sym, LlmValue value);
 LlmValue llm_tmpl_call_macro(LlmRender *r, const LlmMacro *macro, const LlmArgs *args);
 

@@ -2,7 +2,6 @@
 #include "template/eval.h"
 
 #include "template/access.h"
-#include "template/order.h"
 #include "template/print.h"
 
 static LlmValue
@@ -10,11 +9,10 @@ eval_name(LlmRender *r, const LlmSym *sym)
 {
 	for (const LlmScope *scope = r->scope; scope != NULL; scope = scope->parent)
 	{
-		for (const LlmBinding *b = scope->bindings; b != NULL; b = b->next)
-		{
-			if (b->sym == sym)
-				return b->value;
-		}
+		const LlmBinding *b = llm_tmpl_binding(r, scope, sym);
+
+		if (b != NULL)
+			return b->value;
 	}
 	return r->globals[sym->id].kind == LLM_V_ABSENT ? llm_tmpl_undefined(&sym->name)
 													: r->globals[sym->id];
@@ -106,8 +104,7 @@ eval_applied(LlmRender *r, const LlmNode *node)
 	if (node->def == NULL)
 		llm_tmpl_fail(&r->run, "there is no %s named '%.*s'",
 					  node->kind == LLM_N_FILTER ? "filter" : "test",
-					  (int) (node->sym->name.len < 60 ? node->sym->name.len : 60),
-					  node->sym->name.p);
+					  LLM_TMPL_SHOWN(node->sym->name));
 	input = llm_tmpl_eval(r, node->kids[0]);
 	args = eval_args(r, node);
 	return llm_tmpl_apply(&r->run, node->def, input, &args);
@@ -137,7 +134,7 @@ eval_math(LlmRender *r, const LlmNode *node)
 		LlmValue right = llm_tmpl_eval(r, node->kids[i]);
 
 		r->run.line = node->kids[i]->line;
-		acc = llm_tmpl_math(&r->run, (LlmOp) node->ops[i - 1], acc, right);
+		acc = llm_tmpl_math(&r->run, (LlmOp) node->kids[i]->op, acc, right);
 	}
 	return acc;
 }
@@ -167,30 +164,6 @@ eval_logic(LlmRender *r, const LlmNode *node)
 	return v;
 }
 
-static bool
-holds(LlmRun *run, LlmOp op, LlmValue a, LlmValue b)
-{
-	int c;
-
-	switch (op)
-	{
-		case LLM_OP_EQ:
-			return llm_tmpl_equal(run, a, b);
-		case LLM_OP_NE:
-			return !llm_tmpl_equal(run, a, b);
-		case LLM_OP_IN:
-			return llm_tmpl_contains(run, b, a);
-		case LLM_OP_NOT_IN:
-			return !llm_tmpl_contains(run, b, a);
-		default:
-			c = llm_tmpl_compare(run, a, b);
-			return op == LLM_OP_LT   ? c == -1
-				   : op == LLM_OP_LE ? c == -1 || c == 0
-				   : op == LLM_OP_GT ? c == 1
-									 : c == 1 || c == 0;
-	}
-}
-
 static LlmValue
 eval_compare(LlmRender *r, const LlmNode *node)
 {
@@ -201,7 +174,7 @@ eval_compare(LlmRender *r, const LlmNode *node)
 		LlmValue right = llm_tmpl_eval(r, node->kids[i]);
 
 		r->run.line = node->kids[i]->line;
-		if (!holds(&r->run, (LlmOp) node->ops[i - 1], left, right))
+		if (!llm_tmpl_holds(&r->run, (LlmOp) node->kids[i]->op, left, right))
 			return llm_tmpl_bool(false);
 		left = right;
 	}

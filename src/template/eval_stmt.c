@@ -22,6 +22,18 @@ scope_push(LlmRender *r, LlmScope *parent)
 	r->scope = scope;
 }
 
+LlmBinding *
+llm_tmpl_binding(LlmRender *r, const LlmScope *scope, const LlmSym *sym)
+{
+	LlmBinding *b = scope->bindings;
+	size_t walked = 0;
+
+	for (; b != NULL && b->sym != sym; b = b->next)
+		walked++;
+	llm_tmpl_charge_items(&r->run, walked);
+	return b;
+}
+
 void
 llm_tmpl_assign(LlmRender *r, const LlmSym *sym, LlmValue value)
 {
@@ -32,17 +44,14 @@ llm_tmpl_assign(LlmRender *r, const LlmSym *sym, LlmValue value)
 		r->globals[sym->id] = value;
 		return;
 	}
-	for (b = r->scope->bindings; b != NULL; b = b->next)
+	b = llm_tmpl_binding(r, r->scope, sym);
+	if (b == NULL)
 	{
-		if (b->sym == sym)
-		{
-			b->value = value;
-			return;
-		}
+		b = llm_tmpl_alloc(&r->run, 1, sizeof(*b));
+		*b = (LlmBinding){sym, value, r->scope->bindings};
+		r->scope->bindings = b;
 	}
-	b = llm_tmpl_alloc(&r->run, 1, sizeof(*b));
-	*b = (LlmBinding){sym, value, r->scope->bindings};
-	r->scope->bindings = b;
+	b->value = value;
 }
 
 /* Assign to a NAME, a TUPLE of names, or the ATTR of a namespace. */
@@ -133,14 +142,13 @@ exec_for(LlmRender *r, const LlmNode *node)
 {
 	const LlmList *items = loop_items(r, node);
 	LlmScope *scope = r->scope;
-	LlmValue *changed = llm_tmpl_alloc(&r->run, 1, sizeof(*changed));
 	Flow flow = FLOW_ON;
 
 	for (size_t i = 0; i < items->n && flow != FLOW_BREAK; i++)
 	{
 		LlmLoop *loop = llm_tmpl_alloc(&r->run, 1, sizeof(*loop));
 
-		*loop = (LlmLoop){items, i, changed};
+		*loop = (LlmLoop){items, i};
 		scope_push(r, scope);
 		llm_tmpl_assign(r, node->sym, (LlmValue){.kind = LLM_V_LOOP, .loop = loop});
 		assign_target(r, node->kids[0], items->items[i]);
@@ -170,23 +178,12 @@ exec_if(LlmRender *r, const LlmNode *node)
 static Flow
 exec_scope(LlmRender *r, const LlmNode *node)
 {
-	LlmScope *outer = r->scope;
-	LlmScope *inner;
+	LlmScope *scope = r->scope;
 	Flow flow;
 
-	scope_push(r, outer);
-	inner = r->scope;
-	for (uint32_t i = 1; i + 1 < node->n; i += 2)
-	{
-		LlmValue value;
-
-		r->scope = outer; /* the values do not see each other */
-		value = llm_tmpl_eval(r, node->kids[i + 1]);
-		r->scope = inner;
-		assign_target(r, node->kids[i], value);
-	}
+	scope_push(r, scope);
 	flow = exec_body(r, node->kids[0]);
-	r->scope = outer;
+	r->scope = scope;
 	return flow;
 }
 
@@ -264,11 +261,12 @@ static void
 bind_macro(LlmRender *r, const LlmNode *node, const LlmArgs *args)
 {
 	uint32_t first_default = node->n_names - (node->n - 1);
+	size_t n_used = 0;
 
 	if (args->n_pos > node->n_names)
 		llm_tmpl_fail(&r->run, "macro '%.*s' takes %u arguments, not %zu",
-					  (int) (node->sym->name.len < 60 ? node->sym->name.len : 60),
-					  node->sym->name.p, node->n_names, args->n_pos);
+					  LLM_TMPL_SHOWN(node->sym->name), node->n_names, args->n_pos);
+	llm_tmpl_charge_items(&r->run, node->n_names * args->n_named); /* each is compared with each */
 	for (uint32_t i = 0; i < node->n_names; i++)
 	{
 		LlmValue value = {0};
@@ -277,30 +275,19 @@ bind_macro(LlmRender *r, const LlmNode *node, const LlmArgs *args)
 			value = args->pos[i];
 		for (size_t k = 0; k < args->n_named; k++)
 		{
-			if (args->names[k] == node->names[i])
-				value = args->named[k];
+			if (args->names[k] != node->names[i])
+				continue;
+			value = args->named[k];
+			n_used++;
 		}
 		if (value.kind == LLM_V_ABSENT)
 			value = i >= first_default ? llm_tmpl_eval(r, node->kids[1 + i - first_default])
 									   : llm_tmpl_undefined(&node->names[i]->name);
 		llm_tmpl_assign(r, node->names[i], value);
 	}
-}
-
-static void
-check_keywords(LlmRender *r, const LlmNode *node, const LlmArgs *args)
-{
-	for (size_t k = 0; k < args->n_named; k++)
-	{
-		bool known = false;
-
-		for (uint32_t i = 0; i < node->n_names; i++)
-			known = known || args->names[k] == node->names[i];
-		if (!known)
-			llm_tmpl_fail(&r->run, "the macro has no parameter '%.*s'",
-						  (int) (args->names[k]->name.len < 60 ? args->names[k]->name.len : 60),
-						  args->names[k]->name.p);
-	}
+	if (n_used < args->n_named)
+		llm_tmpl_fail(&r->run, "macro '%.*s' has no parameter of a name given",
+					  LLM_TMPL_SHOWN(node->sym->name));
 }
 
 LlmValue
@@ -314,7 +301,6 @@ llm_tmpl_call_macro(LlmRender *r, const LlmMacro *macro, const LlmArgs *args)
 	if (++r->macros > LLM_TEMPLATE_DEPTH_MAX)
 		llm_tmpl_fail(&r->run, "macros call each other more than %d levels deep",
 					  LLM_TEMPLATE_DEPTH_MAX);
-	check_keywords(r, node, args);
 	scope_push(r, macro->scope);
 	bind_macro(r, node, args);
 	r->out = llm_tmpl_buf_new(&r->run, 0);

@@ -3,12 +3,18 @@
 
 #include "template/access.h"
 
-static LlmStr
-word(LlmRun *run, LlmValue v, const char *what)
+/* The filter or test that args->pos[at] names; fails when there is none. */
+static const LlmDef *
+named_def(LlmRun *run, const LlmArgs *args, size_t at, bool filter)
 {
-	LlmText text = llm_tmpl_want_text(run, v, what);
+	LlmText text = llm_tmpl_want_text(run, args->pos[at], filter ? "map" : "the name of a test");
+	LlmStr name = {llm_tmpl_text_data(text), text.len};
+	const LlmDef *def = filter ? llm_tmpl_filter_find(name) : llm_tmpl_test_find(name);
 
-	return (LlmStr){llm_tmpl_text_data(text), text.len};
+	if (def == NULL)
+		llm_tmpl_fail(run, "there is no %s named '%.*s'", filter ? "filter" : "test",
+					  LLM_TMPL_SHOWN(name));
+	return def;
 }
 
 /* As in Jinja, none, false and zero count as empty here. */
@@ -32,14 +38,7 @@ f_map(LlmRun *run, LlmValue self, const LlmArgs *args)
 	if (attribute == NULL && args->n_pos == 0)
 		llm_tmpl_fail(run, "map needs a filter or an attribute");
 	if (attribute == NULL)
-	{
-		LlmStr name = word(run, args->pos[0], "map");
-
-		def = llm_tmpl_filter_find(name);
-		if (def == NULL)
-			llm_tmpl_fail(run, "there is no filter named '%.*s'",
-						  (int) (name.len < 60 ? name.len : 60), name.p);
-	}
+		def = named_def(run, args, 0, true);
 	for (size_t i = 0; i < list->n; i++)
 	{
 		LlmValue item = list->items[i];
@@ -60,27 +59,27 @@ f_map(LlmRun *run, LlmValue self, const LlmArgs *args)
 	return llm_tmpl_list(LLM_V_LIST, mapped);
 }
 
-/* The elements (by attribute: whose attribute) for which the test, or plain truth, is `wanted`. */
+enum
+{
+	BY_ATTRIBUTE = 1, /* the first argument names what is tested */
+	REJECT = 2        /* keep those for which the test does not hold */
+};
+
+/* select and reject: the elements for which a test, or plain truth, holds. */
 static LlmValue
-choose(LlmRun *run, LlmValue self, const LlmArgs *args, bool by_attribute, bool wanted)
+f_select(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
 	const LlmList *list = elements(run, self);
 	LlmList *chosen = llm_tmpl_list_new(run, 0);
-	LlmArgs rest = llm_tmpl_args_rest(args, by_attribute ? 1 : 0);
+	bool by_attribute = (args->how & BY_ATTRIBUTE) != 0;
+	bool reject = (args->how & REJECT) != 0;
+	LlmArgs rest = llm_tmpl_args_rest(args, by_attribute ? 2 : 1);
 	const LlmDef *def = NULL;
 
 	if (by_attribute && args->n_pos == 0)
 		llm_tmpl_fail(run, "an attribute is needed");
-	if (rest.n_pos > 0)
-	{
-		LlmStr name = word(run, rest.pos[0], "the name of a test");
-
-		def = llm_tmpl_test_find(name);
-		if (def == NULL)
-			llm_tmpl_fail(run, "there is no test named '%.*s'",
-						  (int) (name.len < 60 ? name.len : 60), name.p);
-		rest = llm_tmpl_args_rest(&rest, 1);
-	}
+	if (args->n_pos > (size_t) by_attribute)
+		def = named_def(run, args, by_attribute, false);
 	for (size_t i = 0; i < list->n; i++)
 	{
 		LlmValue v = list->items[i];
@@ -90,40 +89,15 @@ choose(LlmRun *run, LlmValue self, const LlmArgs *args, bool by_attribute, bool 
 			v = llm_tmpl_get_path(run, v, args->pos[0]);
 		if (def != NULL)
 			v = llm_tmpl_apply(run, def, v, &rest);
-		if (llm_tmpl_truth(v) == wanted)
+		if (llm_tmpl_truth(v) != reject)
 			llm_tmpl_list_push(run, chosen, list->items[i]);
 	}
 	return llm_tmpl_list(LLM_V_LIST, chosen);
 }
 
-static LlmValue
-f_select(LlmRun *run, LlmValue self, const LlmArgs *args)
-{
-	return choose(run, self, args, false, true);
-}
-
-static LlmValue
-f_reject(LlmRun *run, LlmValue self, const LlmArgs *args)
-{
-	return choose(run, self, args, false, false);
-}
-
-static LlmValue
-f_selectattr(LlmRun *run, LlmValue self, const LlmArgs *args)
-{
-	return choose(run, self, args, true, true);
-}
-
-static LlmValue
-f_rejectattr(LlmRun *run, LlmValue self, const LlmArgs *args)
-{
-	return choose(run, self, args, true, false);
-}
-
-const LlmDef llm_tmpl_map_filters[] = {{"map", f_map, NULL, 0},
-									   {"select", f_select, NULL, 0},
-									   {"reject", f_reject, NULL, 0},
-									   {"selectattr", f_selectattr, NULL, 0},
-									   {"rejectattr", f_rejectattr, NULL, 0}};
-const size_t llm_tmpl_n_map_filters =
-	sizeof(llm_tmpl_map_filters) / sizeof(llm_tmpl_map_filters[0]);
+const LlmDef llm_tmpl_map_filters[] = {{"map", f_map, NULL, 0, 0},
+									   {"select", f_select, NULL, 0, 0},
+									   {"reject", f_select, NULL, 0, REJECT},
+									   {"selectattr", f_select, NULL, 0, BY_ATTRIBUTE},
+									   {"rejectattr", f_select, NULL, 0, BY_ATTRIBUTE | REJECT},
+									   {0}};

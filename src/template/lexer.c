@@ -262,8 +262,7 @@ unescape(LlmLexer *lx, const char *p, const char *end, char *out, size_t *n)
 	static const char from[] = "abfnrtv\\'\"";
 	static const char to[] = "\a\b\f\n\r\t\v\\'\"";
 	const char *at = *p == '\0' ? NULL : strchr(from, *p);
-	uint32_t code = 0;
-	size_t len = 0;
+	size_t len;
 
 	if (at != NULL)
 	{
@@ -278,15 +277,10 @@ unescape(LlmLexer *lx, const char *p, const char *end, char *out, size_t *n)
 		*n += put_char(lx, out + *n, hex_digits(lx, p + 1, end, (int) len));
 		return len + 1;
 	}
-	if (*p == 'N')
-		llm_tmpl_fail(lx->run, "escapes by character name are not supported");
-	while (len < 3 && p + len < end && p[len] >= '0' && p[len] <= '7')
-		code = code * 8 + (uint32_t) (p[len++] - '0');
-	if (len > 0)
-		*n += put_char(lx, out + *n, code);
-	else
-		out[(*n)++] = '\\';
-	return len;
+	if (*p == 'N' || (*p >= '0' && *p <= '7'))
+		llm_tmpl_fail(lx->run, "escapes by name or in octal are not supported");
+	out[(*n)++] = '\\';
+	return 0;
 }
 
 static LlmToken
@@ -319,17 +313,15 @@ string_token(LlmLexer *lx)
 	return tok;
 }
 
-/* Copy digits of a base without underscores; returns where they end. */
+/* Append the digits at p to out; returns where they end. */
 static const char *
-copy_digits(LlmLexer *lx, const char *p, bool hex, char *out, size_t *n)
+copy_digits(LlmLexer *lx, const char *p, char *out, size_t *n)
 {
-	while (hex ? isxdigit((unsigned char) *p) : isdigit((unsigned char) *p))
+	while (isdigit((unsigned char) *p))
 	{
 		if (*n >= 300)
 			llm_tmpl_fail(lx->run, "a number is too long");
 		out[(*n)++] = *p++;
-		if (*p == '_' && isxdigit((unsigned char) p[1]))
-			p++;
 	}
 	return p;
 }
@@ -338,47 +330,36 @@ static LlmToken
 number_token(LlmLexer *lx)
 {
 	const char *p = lx->src + lx->pos;
-	bool after_dot = lx->pos > 0 && p[-1] == '.';
 	LlmToken tok = {.kind = LLM_T_INT, .line = lx->line};
 	char digits[320];
-	char *end;
 	size_t n = 0;
-	int base = 10;
 
-	if (*p == '0' && p[1] != '\0' && strchr("xXoObB", p[1]) != NULL)
-	{
-		base = tolower((unsigned char) p[1]) == 'x'   ? 16
-			   : tolower((unsigned char) p[1]) == 'o' ? 8
-													  : 2;
-		p += 2;
-	}
-	p = copy_digits(lx, p, base == 16, digits, &n);
-	if (base == 10 && !after_dot && *p == '.' && isdigit((unsigned char) p[1]))
+	p = copy_digits(lx, p, digits, &n);
+	if (*p == '.' && isdigit((unsigned char) p[1]))
 	{
 		digits[n++] = *p;
-		p = copy_digits(lx, p + 1, false, digits, &n);
+		p = copy_digits(lx, p + 1, digits, &n);
 		tok.kind = LLM_T_FLOAT;
 	}
-	if (base == 10 && !after_dot && (*p == 'e' || *p == 'E') &&
+	if ((*p == 'e' || *p == 'E') &&
 		(isdigit((unsigned char) p[1]) ||
 		 ((p[1] == '+' || p[1] == '-') && isdigit((unsigned char) p[2]))))
 	{
 		digits[n++] = *p++;
 		if (!isdigit((unsigned char) *p))
 			digits[n++] = *p++;
-		p = copy_digits(lx, p, false, digits, &n);
+		p = copy_digits(lx, p, digits, &n);
 		tok.kind = LLM_T_FLOAT;
 	}
 	digits[n] = '\0';
 	errno = 0;
 	if (tok.kind == LLM_T_FLOAT)
-		tok.f = strtod(digits, &end);
+		tok.f = strtod(digits, NULL);
 	else
-		tok.i = strtoll(digits, &end, base);
-	if (n == 0 || *end != '\0')
-		llm_tmpl_fail(lx->run, "a number is malformed");
+		tok.i = strtoll(digits, NULL, 10);
 	if (tok.kind == LLM_T_INT && errno != 0)
 		llm_tmpl_fail(lx->run, "an integer is beyond 64 bits");
+	tok.str = (LlmStr){lx->src + lx->pos, (size_t) (p - lx->src) - lx->pos};
 	advance(lx, (size_t) (p - lx->src));
 	return tok;
 }
@@ -392,31 +373,22 @@ name_char(char c)
 static LlmToken
 operator_token(LlmLexer *lx)
 {
-	static const struct
-	{
-		char z[3];
-		LlmTokenKind kind;
-	} pairs[] = {{"**", LLM_T_POW}, {"//", LLM_T_FLOORDIV}, {"==", LLM_T_EQ},
-				 {"!=", LLM_T_NE},  {"<=", LLM_T_LE},       {">=", LLM_T_GE}};
+	static const char *const pairs[] = {"**", "//", "==", "!=", "<=", ">="};
 	char c = lx->src[lx->pos];
-	LlmToken tok = {.kind = LLM_T_CHAR, .line = lx->line, .i = c};
+	LlmToken tok = {.kind = LLM_T_OP, .line = lx->line, .str = {lx->src + lx->pos, 1}};
 
 	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
 	{
-		if (looking_at(lx, lx->pos, pairs[i].z))
-		{
-			tok.kind = pairs[i].kind;
-			advance(lx, lx->pos + 2);
-			return tok;
-		}
+		if (looking_at(lx, lx->pos, pairs[i]))
+			tok.str.len = 2;
 	}
-	if (c == '\0' || strchr("+-*/%~<>=|.,:()[]{}", c) == NULL)
+	if (tok.str.len == 1 && (c == '\0' || strchr("+-*/%~<>=|.,:()[]{}", c) == NULL))
 		llm_tmpl_fail(lx->run, "unexpected character '%c'", isprint((unsigned char) c) ? c : '?');
 	if (strchr("([{", c) != NULL)
 		lx->open++;
 	else if (strchr(")]}", c) != NULL)
 		lx->open--;
-	advance(lx, lx->pos + 1);
+	advance(lx, lx->pos + tok.str.len);
 	return tok;
 }
 
@@ -433,6 +405,7 @@ match_end(LlmLexer *lx, LlmToken *tok)
 		return false;
 	tok->line = lx->line;
 	tok->kind = lx->mode == 'v' ? LLM_T_VAR_END : LLM_T_BLOCK_END;
+	tok->str = llm_str(end);
 	/* A variable keeps the new line that follows it. */
 	advance(lx, after_tag(lx, at, lx->mode == 'v' && sign == 0 ? '+' : sign));
 	lx->mode = 'd';

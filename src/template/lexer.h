@@ -19,24 +19,18 @@ typedef enum LlmTokenKind
 	LLM_T_VAR_END,     /* }} */
 	LLM_T_BLOCK_BEGIN, /* {% */
 	LLM_T_BLOCK_END,   /* %} */
-	LLM_T_NAME,        /* str */
-	LLM_T_STRING,      /* str: without quotes and escapes */
-	LLM_T_INT,         /* i */
-	LLM_T_FLOAT,       /* f */
-	LLM_T_POW,         /* ** */
-	LLM_T_FLOORDIV,    /* // */
-	LLM_T_EQ,          /* == */
-	LLM_T_NE,          /* != */
-	LLM_T_LE,          /* <= */
-	LLM_T_GE,          /* >= */
-	LLM_T_CHAR         /* i: one of + - * / % ~ < > = | . , : ( ) [ ] { } */
+	LLM_T_NAME,
+	LLM_T_STRING, /* str: without quotes and escapes */
+	LLM_T_INT,    /* i */
+	LLM_T_FLOAT,  /* f */
+	LLM_T_OP      /* one of ** // == != <= >= + - * / % ~ < > = | . , : ( ) [ ] { } */
 } LlmTokenKind;
 
 typedef struct LlmToken
 {
 	LlmTokenKind kind;
 	int line;   /* where it begins, from 1 */
-	LlmStr str; /* borrowed from the source or the run's arena */
+	LlmStr str; /* its text, borrowed from the source or the run's arena */
 	int64_t i;
 	double f;
 } LlmToken;

@@ -1,5 +1,5 @@
 /* template/order.c - equality, order, membership and sorting of values. */
-#include "template/order.h"
+#include "template/value.h"
 
 #include <string.h>
 
@@ -79,19 +79,6 @@ llm_tmpl_equal(LlmRun *run, LlmValue a, LlmValue b)
 	return equal;
 }
 
-static int
-compare_lists(LlmRun *run, const LlmList *a, const LlmList *b)
-{
-	size_t n = a->n < b->n ? a->n : b->n;
-
-	for (size_t i = 0; i < n; i++)
-	{
-		if (!llm_tmpl_equal(run, a->items[i], b->items[i]))
-			return llm_tmpl_compare(run, a->items[i], b->items[i]);
-	}
-	return (a->n > b->n) - (a->n < b->n);
-}
-
 int
 llm_tmpl_compare(LlmRun *run, LlmValue a, LlmValue b)
 {
@@ -107,14 +94,6 @@ llm_tmpl_compare(LlmRun *run, LlmValue a, LlmValue b)
 
 		llm_tmpl_charge_bytes(run, n);
 		return c != 0 ? (c > 0) - (c < 0) : (a.s->len > b.s->len) - (a.s->len < b.s->len);
-	}
-	if (a.kind == b.kind && (a.kind == LLM_V_LIST || a.kind == LLM_V_TUPLE))
-	{
-		llm_tmpl_enter(run);
-		llm_tmpl_charge(run, 1);
-		order = compare_lists(run, a.list, b.list);
-		llm_tmpl_leave(run);
-		return order;
 	}
 	if (a.kind == LLM_V_UNDEFINED || b.kind == LLM_V_UNDEFINED)
 		llm_tmpl_fail_undefined(run, a.kind == LLM_V_UNDEFINED ? a : b);
@@ -144,48 +123,24 @@ llm_tmpl_contains(LlmRun *run, LlmValue container, LlmValue item)
 	return false;
 }
 
-/* Merge the sorted runs [lo, mid) and [mid, hi) of `from` into `to`. */
-static void
-merge(LlmRun *run, const LlmEntry *from, LlmEntry *to, size_t lo, size_t mid, size_t hi,
-	  bool descending)
-{
-	size_t a = lo, b = mid;
-
-	for (size_t i = lo; i < hi; i++)
-	{
-		bool take_b = b < hi;
-
-		if (a < mid && b < hi)
-		{
-			int c = llm_tmpl_compare(run, from[a].key, from[b].key);
-
-			take_b = descending ? c < 0 : c == 1;
-		}
-		to[i] = take_b ? from[b++] : from[a++];
-	}
-}
-
+/* By insertion: what templates sort is short, and the steps bound what is not. */
 void
 llm_tmpl_sort(LlmRun *run, LlmEntry *entries, size_t n, bool descending)
 {
-	LlmEntry *from = entries;
-	LlmEntry *to = llm_tmpl_alloc(run, n, sizeof(*to));
-
-	for (size_t width = 1; width < n; width *= 2)
+	for (size_t i = 1; i < n; i++)
 	{
-		LlmEntry *sorted = to;
+		LlmEntry e = entries[i];
+		size_t at = i;
 
-		llm_tmpl_charge(run, n);
-		for (size_t lo = 0; lo < n; lo += 2 * width)
+		for (; at > 0; at--)
 		{
-			size_t mid = lo + width < n ? lo + width : n;
-			size_t hi = lo + 2 * width < n ? lo + 2 * width : n;
+			int c = llm_tmpl_compare(run, e.key, entries[at - 1].key);
 
-			merge(run, from, to, lo, mid, hi, descending);
+			llm_tmpl_charge(run, 1);
+			if (descending ? c != 1 : c != -1)
+				break;
+			entries[at] = entries[at - 1];
 		}
-		to = from;
-		from = sorted;
+		entries[at] = e;
 	}
-	if (from != entries)
-		memcpy(entries, from, n * sizeof(*from));
 }

@@ -9,64 +9,61 @@
 
 #define POSTFIX_MAX 64
 
-static LlmNode *parse_unary(LlmParser *p, bool with_filter);
+/* Operators between two operands, by how tightly they bind. */
+typedef enum Level
+{
+	LEVEL_OR,
+	LEVEL_AND,
+	LEVEL_COMPARE, /* "not" stands before it */
+	LEVEL_SUM,
+	LEVEL_CONCAT,
+	LEVEL_PRODUCT,
+	LEVEL_POWER,
+	LEVEL_UNARY
+} Level;
 
 static const struct
 {
-	LlmTokenKind kind;
-	char c; /* of LLM_T_CHAR */
+	const char *text;
+	Level level;
 	LlmOp op;
-} operators[] = {{LLM_T_CHAR, '+', LLM_OP_ADD},
-				 {LLM_T_CHAR, '-', LLM_OP_SUB},
-				 {LLM_T_CHAR, '*', LLM_OP_MUL},
-				 {LLM_T_CHAR, '/', LLM_OP_DIV},
-				 {LLM_T_FLOORDIV, 0, LLM_OP_FLOORDIV},
-				 {LLM_T_CHAR, '%', LLM_OP_MOD},
-				 {LLM_T_POW, 0, LLM_OP_POW},
-				 {LLM_T_EQ, 0, LLM_OP_EQ},
-				 {LLM_T_NE, 0, LLM_OP_NE},
-				 {LLM_T_CHAR, '<', LLM_OP_LT},
-				 {LLM_T_LE, 0, LLM_OP_LE},
-				 {LLM_T_CHAR, '>', LLM_OP_GT},
-				 {LLM_T_GE, 0, LLM_OP_GE}};
+} operators[] = {{"or", LEVEL_OR, LLM_OP_OR},        {"and", LEVEL_AND, LLM_OP_AND},
+				 {"==", LEVEL_COMPARE, LLM_OP_EQ},   {"!=", LEVEL_COMPARE, LLM_OP_NE},
+				 {"<", LEVEL_COMPARE, LLM_OP_LT},    {"<=", LEVEL_COMPARE, LLM_OP_LE},
+				 {">", LEVEL_COMPARE, LLM_OP_GT},    {">=", LEVEL_COMPARE, LLM_OP_GE},
+				 {"in", LEVEL_COMPARE, LLM_OP_IN},   {"not", LEVEL_COMPARE, LLM_OP_NOT_IN},
+				 {"+", LEVEL_SUM, LLM_OP_ADD},       {"-", LEVEL_SUM, LLM_OP_SUB},
+				 {"~", LEVEL_CONCAT, LLM_OP_CONCAT}, {"*", LEVEL_PRODUCT, LLM_OP_MUL},
+				 {"/", LEVEL_PRODUCT, LLM_OP_DIV},   {"//", LEVEL_PRODUCT, LLM_OP_FLOORDIV},
+				 {"%", LEVEL_PRODUCT, LLM_OP_MOD},   {"**", LEVEL_POWER, LLM_OP_POW}};
 
-/* The operator at the current token when it lies in [first, last]; passes it. */
+/* Pass the operator of this level that the current token is, or begins; false when it is none. */
 static bool
-skip_operator(LlmParser *p, LlmOp first, LlmOp last, uint8_t *op)
+skip_operator(LlmParser *p, Level level, LlmOp *op)
 {
 	for (size_t i = 0; i < sizeof(operators) / sizeof(operators[0]); i++)
 	{
-		if (operators[i].kind != p->tok.kind || operators[i].op < first || operators[i].op > last ||
-			(p->tok.kind == LLM_T_CHAR && p->tok.i != operators[i].c))
+		if (operators[i].level != level || !llm_tmpl_parser_skip(p, operators[i].text))
 			continue;
-		*op = (uint8_t) operators[i].op;
-		llm_tmpl_parser_next(p);
+		*op = operators[i].op;
+		if (*op == LLM_OP_NOT_IN && !llm_tmpl_parser_skip(p, "in"))
+			llm_tmpl_parser_unexpected(p);
 		return true;
 	}
 	return false;
 }
 
-static LlmNode *
-node_with(LlmParser *p, LlmNodeKind kind, int line, LlmNode *kid)
-{
-	LlmNode *node = llm_tmpl_node_new(p, kind, line);
-	LlmKids kids = {0};
-
-	llm_tmpl_kids_push(p, &kids, kid);
-	llm_tmpl_node_adopt(node, &kids);
-	return node;
-}
+static LlmNode *parse_unary(LlmParser *p, bool with_filter);
 
 static LlmNode *
 parse_sign(LlmParser *p)
 {
-	LlmNode *node;
-	int line = p->tok.line;
-	LlmNodeKind kind = llm_tmpl_parser_at(p, '-') ? LLM_N_NEG : LLM_N_POS;
+	LlmNode *node =
+		llm_tmpl_node_new(p, llm_tmpl_parser_at(p, "-") ? LLM_N_NEG : LLM_N_POS, p->tok.line);
 
 	llm_tmpl_enter(p->run);
 	llm_tmpl_parser_next(p);
-	node = node_with(p, kind, line, parse_unary(p, false));
+	llm_tmpl_node_push(p, node, parse_unary(p, false));
 	llm_tmpl_leave(p->run);
 	return node;
 }
@@ -74,18 +71,18 @@ parse_sign(LlmParser *p)
 static LlmNode *
 parse_unary(LlmParser *p, bool with_filter)
 {
-	bool sign = llm_tmpl_parser_at(p, '-') || llm_tmpl_parser_at(p, '+');
+	bool sign = llm_tmpl_parser_at(p, "-") || llm_tmpl_parser_at(p, "+");
 	LlmNode *node = llm_tmpl_parse_postfix(p, sign ? parse_sign(p) : llm_tmpl_parse_primary(p));
 
 	for (int i = 0; with_filter; i++)
 	{
 		if (i == POSTFIX_MAX)
 			llm_tmpl_fail(p->run, "more than %d filters and tests in a row", POSTFIX_MAX);
-		if (llm_tmpl_parser_skip(p, '|'))
+		if (llm_tmpl_parser_skip(p, "|"))
 			node = llm_tmpl_parse_filters(p, node);
-		else if (llm_tmpl_parser_at_word(p, "is"))
+		else if (llm_tmpl_parser_at(p, "is"))
 			node = llm_tmpl_parse_test(p, node);
-		else if (llm_tmpl_parser_at(p, '('))
+		else if (llm_tmpl_parser_at(p, "("))
 			node = llm_tmpl_parse_call(p, node);
 		else
 			break;
@@ -93,132 +90,50 @@ parse_unary(LlmParser *p, bool with_filter)
 	return node;
 }
 
-static LlmNode *parse_concat(LlmParser *p);
-
-/* One level of left-associative arithmetic: level 0 is + -, 1 is * / // %, 2 is **. */
-static LlmNode *
-parse_math(LlmParser *p, int level)
-{
-	static const LlmOp first[] = {LLM_OP_ADD, LLM_OP_MUL, LLM_OP_POW};
-	static const LlmOp last[] = {LLM_OP_SUB, LLM_OP_MOD, LLM_OP_POW};
-	LlmNode *node = NULL;
-	LlmKids kids = {0};
-	uint8_t *ops = NULL;
-	size_t cap = 0;
-	uint8_t op = 0;
-	int line = p->tok.line;
-
-	for (;;)
-	{
-		llm_tmpl_kids_push(p, &kids,
-						   level == 0   ? parse_concat(p)
-						   : level == 1 ? parse_math(p, 2)
-										: parse_unary(p, true));
-		if (!skip_operator(p, first[level], last[level], &op))
-			break;
-		llm_tmpl_grow(p->run, (void **) &ops, kids.n - 1, &cap, kids.n, 1);
-		ops[kids.n - 1] = op;
-	}
-	if (kids.n == 1)
-		return kids.kids[0];
-	node = llm_tmpl_node_new(p, LLM_N_MATH, line);
-	node->ops = ops;
-	llm_tmpl_node_adopt(node, &kids);
-	return node;
-}
-
-static LlmNode *
-parse_concat(LlmParser *p)
-{
-	LlmNode *node;
-	LlmKids kids = {0};
-	int line = p->tok.line;
-
-	do
-		llm_tmpl_kids_push(p, &kids, parse_math(p, 1));
-	while (llm_tmpl_parser_skip(p, '~'));
-	if (kids.n == 1)
-		return kids.kids[0];
-	node = llm_tmpl_node_new(p, LLM_N_CONCAT, line);
-	llm_tmpl_node_adopt(node, &kids);
-	return node;
-}
-
-static bool
-skip_comparison(LlmParser *p, uint8_t *op)
-{
-	if (skip_operator(p, LLM_OP_EQ, LLM_OP_GE, op))
-		return true;
-	if (llm_tmpl_parser_skip_word(p, "in"))
-		*op = LLM_OP_IN;
-	else if (llm_tmpl_parser_at_word(p, "not") && p->ahead.kind == LLM_T_NAME &&
-			 llm_str_eq(p->ahead.str, "in"))
-	{
-		llm_tmpl_parser_next(p);
-		llm_tmpl_parser_next(p);
-		*op = LLM_OP_NOT_IN;
-	}
-	else
-		return false;
-	return true;
-}
-
-static LlmNode *
-parse_compare(LlmParser *p)
-{
-	LlmNode *node;
-	LlmKids kids = {0};
-	uint8_t *ops = NULL;
-	size_t cap = 0;
-	uint8_t op = 0;
-	int line = p->tok.line;
-
-	for (;;)
-	{
-		llm_tmpl_kids_push(p, &kids, parse_math(p, 0));
-		if (!skip_comparison(p, &op))
-			break;
-		llm_tmpl_grow(p->run, (void **) &ops, kids.n - 1, &cap, kids.n, 1);
-		ops[kids.n - 1] = op;
-	}
-	if (kids.n == 1)
-		return kids.kids[0];
-	node = llm_tmpl_node_new(p, LLM_N_COMPARE, line);
-	node->ops = ops;
-	llm_tmpl_node_adopt(node, &kids);
-	return node;
-}
+static LlmNode *parse_level(LlmParser *p, Level level);
 
 static LlmNode *
 parse_not(LlmParser *p)
 {
-	int line = p->tok.line;
-	LlmNode *node;
+	LlmNode *node = llm_tmpl_node_new(p, LLM_N_NOT, p->tok.line);
 
-	if (!llm_tmpl_parser_skip_word(p, "not"))
-		return parse_compare(p);
 	llm_tmpl_enter(p->run);
-	node = node_with(p, LLM_N_NOT, line, parse_not(p));
+	llm_tmpl_parser_next(p);
+	llm_tmpl_node_push(p, node, parse_level(p, LEVEL_COMPARE));
 	llm_tmpl_leave(p->run);
 	return node;
 }
 
-/* A chain of "and", or of "or" over such chains. */
+/* Operands of the next level with operators of this one between them, as one node; one operand
+ * alone is itself. */
 static LlmNode *
-parse_logic(LlmParser *p, LlmNodeKind kind)
+parse_level(LlmParser *p, Level level)
 {
-	LlmNode *node;
-	LlmKids kids = {0};
+	static const LlmNodeKind kinds[] = {
+		[LEVEL_OR] = LLM_N_OR,     [LEVEL_AND] = LLM_N_AND,       [LEVEL_COMPARE] = LLM_N_COMPARE,
+		[LEVEL_SUM] = LLM_N_MATH,  [LEVEL_CONCAT] = LLM_N_CONCAT, [LEVEL_PRODUCT] = LLM_N_MATH,
+		[LEVEL_POWER] = LLM_N_MATH};
 	int line = p->tok.line;
+	LlmNode *node = NULL, *kid;
+	LlmOp op;
 
-	do
-		llm_tmpl_kids_push(p, &kids, kind == LLM_N_OR ? parse_logic(p, LLM_N_AND) : parse_not(p));
-	while (llm_tmpl_parser_skip_word(p, kind == LLM_N_OR ? "or" : "and"));
-	if (kids.n == 1)
-		return kids.kids[0];
-	node = llm_tmpl_node_new(p, kind, line);
-	llm_tmpl_node_adopt(node, &kids);
-	return node;
+	if (level == LEVEL_UNARY)
+		return parse_unary(p, true);
+	if (level == LEVEL_COMPARE && llm_tmpl_parser_at(p, "not"))
+		return parse_not(p);
+	kid = parse_level(p, level + 1);
+	while (skip_operator(p, level, &op))
+	{
+		if (node == NULL)
+		{
+			node = llm_tmpl_node_new(p, kinds[level], line);
+			llm_tmpl_node_push(p, node, kid);
+		}
+		kid = parse_level(p, level + 1);
+		kid->op = (uint8_t) op;
+		llm_tmpl_node_push(p, node, kid);
+	}
+	return node == NULL ? kid : node;
 }
 
 LlmNode *
@@ -227,21 +142,18 @@ llm_tmpl_parse_expr(LlmParser *p, bool with_cond)
 	LlmNode *node;
 
 	llm_tmpl_enter(p->run);
-	node = parse_logic(p, LLM_N_OR);
-	for (int i = 0; with_cond && llm_tmpl_parser_at_word(p, "if"); i++)
+	node = parse_level(p, LEVEL_OR);
+	for (int i = 0; with_cond && llm_tmpl_parser_at(p, "if"); i++)
 	{
 		LlmNode *cond = llm_tmpl_node_new(p, LLM_N_COND, p->tok.line);
-		LlmKids kids = {0};
 
 		if (i == POSTFIX_MAX)
 			llm_tmpl_fail(p->run, "more than %d conditions in a row", POSTFIX_MAX);
 		llm_tmpl_parser_next(p);
-		llm_tmpl_kids_push(p, &kids, parse_logic(p, LLM_N_OR));
-		llm_tmpl_kids_push(p, &kids, node);
-		llm_tmpl_kids_push(p, &kids,
-						   llm_tmpl_parser_skip_word(p, "else") ? llm_tmpl_parse_expr(p, true)
-																: NULL);
-		llm_tmpl_node_adopt(cond, &kids);
+		llm_tmpl_node_push(p, cond, parse_level(p, LEVEL_OR));
+		llm_tmpl_node_push(p, cond, node);
+		llm_tmpl_node_push(p, cond,
+						   llm_tmpl_parser_skip(p, "else") ? llm_tmpl_parse_expr(p, true) : NULL);
 		node = cond;
 	}
 	llm_tmpl_leave(p->run);
@@ -253,23 +165,22 @@ static bool
 at_tuple_end(const LlmParser *p)
 {
 	return p->tok.kind == LLM_T_VAR_END || p->tok.kind == LLM_T_BLOCK_END ||
-		   llm_tmpl_parser_at(p, ')') || llm_tmpl_parser_at(p, ']') || llm_tmpl_parser_at(p, '=') ||
-		   llm_tmpl_parser_at_word(p, "in");
+		   llm_tmpl_parser_at(p, ")") || llm_tmpl_parser_at(p, "]") || llm_tmpl_parser_at(p, "=") ||
+		   llm_tmpl_parser_at(p, "in");
 }
 
 LlmNode *
 llm_tmpl_parse_tuple(LlmParser *p, bool with_cond)
 {
-	LlmNode *node;
-	LlmKids kids = {0};
 	int line = p->tok.line;
+	LlmNode *node = llm_tmpl_parse_expr(p, with_cond);
+	LlmNode *tuple;
 
-	llm_tmpl_kids_push(p, &kids, llm_tmpl_parse_expr(p, with_cond));
-	if (!llm_tmpl_parser_at(p, ','))
-		return kids.kids[0];
-	while (llm_tmpl_parser_skip(p, ',') && !at_tuple_end(p))
-		llm_tmpl_kids_push(p, &kids, llm_tmpl_parse_expr(p, with_cond));
-	node = llm_tmpl_node_new(p, LLM_N_TUPLE, line);
-	llm_tmpl_node_adopt(node, &kids);
-	return node;
+	if (!llm_tmpl_parser_at(p, ","))
+		return node;
+	tuple = llm_tmpl_node_new(p, LLM_N_TUPLE, line);
+	llm_tmpl_node_push(p, tuple, node);
+	while (llm_tmpl_parser_skip(p, ",") && !at_tuple_end(p))
+		llm_tmpl_node_push(p, tuple, llm_tmpl_parse_expr(p, with_cond));
+	return tuple;
 }

@@ -19,36 +19,24 @@ const_node(LlmParser *p, LlmValue value)
 	return node;
 }
 
-/* Elements up to the closing bracket, which is passed. */
-static void
-parse_elements(LlmParser *p, LlmKids *kids, char close)
-{
-	while (!llm_tmpl_parser_at(p, close))
-	{
-		llm_tmpl_kids_push(p, kids, llm_tmpl_parse_expr(p, true));
-		if (!llm_tmpl_parser_at(p, close))
-			llm_tmpl_parser_expect(p, ',');
-	}
-	llm_tmpl_parser_next(p);
-}
-
+/* Elements of a list or dictionary through the closing bracket. */
 static LlmNode *
-parse_dict(LlmParser *p)
+parse_elements(LlmParser *p, LlmNodeKind kind, const char *close)
 {
-	LlmNode *node = llm_tmpl_node_new(p, LLM_N_DICT, p->tok.line);
-	LlmKids kids = {0};
+	LlmNode *node = llm_tmpl_node_new(p, kind, p->tok.line);
 
-	llm_tmpl_parser_expect(p, '{');
-	while (!llm_tmpl_parser_at(p, '}'))
-	{
-		llm_tmpl_kids_push(p, &kids, llm_tmpl_parse_expr(p, true));
-		llm_tmpl_parser_expect(p, ':');
-		llm_tmpl_kids_push(p, &kids, llm_tmpl_parse_expr(p, true));
-		if (!llm_tmpl_parser_at(p, '}'))
-			llm_tmpl_parser_expect(p, ',');
-	}
 	llm_tmpl_parser_next(p);
-	llm_tmpl_node_adopt(node, &kids);
+	while (!llm_tmpl_parser_skip(p, close))
+	{
+		llm_tmpl_node_push(p, node, llm_tmpl_parse_expr(p, true));
+		if (kind == LLM_N_DICT)
+		{
+			llm_tmpl_parser_expect(p, ":");
+			llm_tmpl_node_push(p, node, llm_tmpl_parse_expr(p, true));
+		}
+		if (!llm_tmpl_parser_at(p, close))
+			llm_tmpl_parser_expect(p, ",");
+	}
 	return node;
 }
 
@@ -56,26 +44,19 @@ static LlmNode *
 parse_bracketed(LlmParser *p)
 {
 	LlmNode *node;
-	LlmKids kids = {0};
 
-	if (llm_tmpl_parser_at(p, '{'))
-		return parse_dict(p);
-	if (llm_tmpl_parser_at(p, '['))
-	{
-		node = llm_tmpl_node_new(p, LLM_N_LIST, p->tok.line);
-		llm_tmpl_parser_next(p);
-		parse_elements(p, &kids, ']');
-		llm_tmpl_node_adopt(node, &kids);
-		return node;
-	}
-	if (!llm_tmpl_parser_at(p, '('))
+	if (llm_tmpl_parser_at(p, "{"))
+		return parse_elements(p, LLM_N_DICT, "}");
+	if (llm_tmpl_parser_at(p, "["))
+		return parse_elements(p, LLM_N_LIST, "]");
+	if (!llm_tmpl_parser_at(p, "("))
 		llm_tmpl_parser_unexpected(p);
 	llm_tmpl_parser_next(p);
-	if (llm_tmpl_parser_at(p, ')'))
+	if (llm_tmpl_parser_at(p, ")"))
 		node = llm_tmpl_node_new(p, LLM_N_TUPLE, p->tok.line);
 	else
 		node = llm_tmpl_parse_tuple(p, true);
-	llm_tmpl_parser_expect(p, ')');
+	llm_tmpl_parser_expect(p, ")");
 	return node;
 }
 
@@ -146,70 +127,51 @@ llm_tmpl_parse_primary(LlmParser *p)
 
 /* "(a, b, name=c)" appended to the children; fills names. */
 static void
-parse_args(LlmParser *p, LlmNode *node, LlmKids *kids)
+parse_args(LlmParser *p, LlmNode *node)
 {
-	size_t cap = 0;
-
-	llm_tmpl_parser_expect(p, '(');
-	while (!llm_tmpl_parser_at(p, ')'))
+	llm_tmpl_parser_expect(p, "(");
+	while (!llm_tmpl_parser_skip(p, ")"))
 	{
-		if (p->tok.kind == LLM_T_POW || llm_tmpl_parser_at(p, '*'))
+		if (llm_tmpl_parser_at(p, "**") || llm_tmpl_parser_at(p, "*"))
 			llm_tmpl_fail(p->run, "arguments with * are not supported");
-		if (p->tok.kind == LLM_T_NAME && p->ahead.kind == LLM_T_CHAR && p->ahead.i == '=')
+		if (p->tok.kind == LLM_T_NAME && p->ahead.kind == LLM_T_OP && llm_str_eq(p->ahead.str, "="))
 		{
 			const LlmSym *sym = llm_tmpl_parser_name(p);
 
 			llm_tmpl_parser_next(p);
-			llm_tmpl_grow(p->run, (void **) &node->names, node->n_names, &cap, node->n_names + 1,
-						  sizeof(*node->names));
-			node->names[node->n_names++] = sym;
+			llm_tmpl_node_push_name(p, node, sym);
 		}
 		else if (node->n_names > 0)
 			llm_tmpl_fail(p->run, "a plain argument follows one with a name");
-		llm_tmpl_kids_push(p, kids, llm_tmpl_parse_expr(p, true));
-		if (!llm_tmpl_parser_at(p, ')'))
-			llm_tmpl_parser_expect(p, ',');
+		llm_tmpl_node_push(p, node, llm_tmpl_parse_expr(p, true));
+		if (!llm_tmpl_parser_at(p, ")"))
+			llm_tmpl_parser_expect(p, ",");
 	}
-	llm_tmpl_parser_next(p);
 }
 
 LlmNode *
 llm_tmpl_parse_call(LlmParser *p, LlmNode *callee)
 {
 	LlmNode *node = llm_tmpl_node_new(p, LLM_N_CALL, p->tok.line);
-	LlmKids kids = {0};
 
-	llm_tmpl_kids_push(p, &kids, callee);
-	parse_args(p, node, &kids);
-	llm_tmpl_node_adopt(node, &kids);
+	llm_tmpl_node_push(p, node, callee);
+	parse_args(p, node);
 	return node;
 }
 
-/* ".name" or ".0" */
+/* ".name" */
 static LlmNode *
 parse_attr(LlmParser *p, LlmNode *object)
 {
 	LlmNode *node;
-	LlmKids kids = {0};
 
 	llm_tmpl_parser_next(p);
-	llm_tmpl_kids_push(p, &kids, object);
-	if (p->tok.kind == LLM_T_INT)
-	{
-		node = llm_tmpl_node_new(p, LLM_N_ITEM, p->tok.line);
-		llm_tmpl_kids_push(p, &kids, llm_tmpl_parse_primary(p));
-	}
-	else
-	{
-		node = llm_tmpl_node_new(p, LLM_N_ATTR, p->tok.line);
-		node->sym = llm_tmpl_parser_name(p);
-		/* no field is called so: whoever writes it wants out of the template */
-		if (node->sym->name.len >= 2 && memcmp(node->sym->name.p, "__", 2) == 0)
-			llm_tmpl_fail(p->run, "there is no access to '%.*s'",
-						  (int) (node->sym->name.len < 60 ? node->sym->name.len : 60),
-						  node->sym->name.p);
-	}
-	llm_tmpl_node_adopt(node, &kids);
+	node = llm_tmpl_node_new(p, LLM_N_ATTR, p->tok.line);
+	llm_tmpl_node_push(p, node, object);
+	node->sym = llm_tmpl_parser_name(p);
+	/* no field is called so: whoever writes it wants out of the template */
+	if (node->sym->name.len >= 2 && memcmp(node->sym->name.p, "__", 2) == 0)
+		llm_tmpl_fail(p->run, "there is no access to '%.*s'", LLM_TMPL_SHOWN(node->sym->name));
 	return node;
 }
 
@@ -218,27 +180,25 @@ static LlmNode *
 parse_subscript(LlmParser *p, LlmNode *object)
 {
 	LlmNode *node = llm_tmpl_node_new(p, LLM_N_ITEM, p->tok.line);
-	LlmKids kids = {0};
 	LlmNode *part[3] = {NULL, NULL, NULL};
 	int n = 0;
 
-	llm_tmpl_parser_expect(p, '[');
+	llm_tmpl_parser_expect(p, "[");
 	for (;;)
 	{
-		if (!llm_tmpl_parser_at(p, ':') && !llm_tmpl_parser_at(p, ']'))
+		if (!llm_tmpl_parser_at(p, ":") && !llm_tmpl_parser_at(p, "]"))
 			part[n] = llm_tmpl_parse_tuple(p, true);
-		if (n == 2 || !llm_tmpl_parser_skip(p, ':'))
+		if (n == 2 || !llm_tmpl_parser_skip(p, ":"))
 			break;
 		node->kind = LLM_N_SLICE;
 		n++;
 	}
 	if (node->kind == LLM_N_ITEM && part[0] == NULL)
 		llm_tmpl_parser_unexpected(p);
-	llm_tmpl_parser_expect(p, ']');
-	llm_tmpl_kids_push(p, &kids, object);
+	llm_tmpl_parser_expect(p, "]");
+	llm_tmpl_node_push(p, node, object);
 	for (int i = 0; i < (node->kind == LLM_N_SLICE ? 3 : 1); i++)
-		llm_tmpl_kids_push(p, &kids, part[i]);
-	llm_tmpl_node_adopt(node, &kids);
+		llm_tmpl_node_push(p, node, part[i]);
 	return node;
 }
 
@@ -247,26 +207,16 @@ llm_tmpl_parse_postfix(LlmParser *p, LlmNode *node)
 {
 	for (int i = 0; i < POSTFIX_MAX; i++)
 	{
-		if (llm_tmpl_parser_at(p, '.'))
+		if (llm_tmpl_parser_at(p, "."))
 			node = parse_attr(p, node);
-		else if (llm_tmpl_parser_at(p, '['))
+		else if (llm_tmpl_parser_at(p, "["))
 			node = parse_subscript(p, node);
-		else if (llm_tmpl_parser_at(p, '('))
+		else if (llm_tmpl_parser_at(p, "("))
 			node = llm_tmpl_parse_call(p, node);
 		else
 			return node;
 	}
 	llm_tmpl_fail(p->run, "more than %d attributes, subscripts and calls in a row", POSTFIX_MAX);
-}
-
-/* A filter's or test's name, which may have dots in Jinja but in none of its own. */
-static void
-parse_filter(LlmParser *p, LlmNode *node, LlmKids *kids)
-{
-	node->sym = llm_tmpl_parser_name(p);
-	node->def = llm_tmpl_filter_find(node->sym->name);
-	if (llm_tmpl_parser_at(p, '('))
-		parse_args(p, node, kids);
 }
 
 LlmNode *
@@ -275,13 +225,14 @@ llm_tmpl_parse_filters(LlmParser *p, LlmNode *input)
 	for (int i = 0; i < POSTFIX_MAX; i++)
 	{
 		LlmNode *node = llm_tmpl_node_new(p, LLM_N_FILTER, p->tok.line);
-		LlmKids kids = {0};
 
-		llm_tmpl_kids_push(p, &kids, input);
-		parse_filter(p, node, &kids);
-		llm_tmpl_node_adopt(node, &kids);
+		llm_tmpl_node_push(p, node, input);
+		node->sym = llm_tmpl_parser_name(p);
+		node->def = llm_tmpl_filter_find(node->sym->name);
+		if (llm_tmpl_parser_at(p, "("))
+			parse_args(p, node);
 		input = node;
-		if (!llm_tmpl_parser_skip(p, '|'))
+		if (!llm_tmpl_parser_skip(p, "|"))
 			return node;
 	}
 	llm_tmpl_fail(p->run, "more than %d filters in a row", POSTFIX_MAX);
@@ -291,20 +242,18 @@ llm_tmpl_parse_filters(LlmParser *p, LlmNode *input)
 static bool
 at_test_argument(const LlmParser *p)
 {
-	switch (p->tok.kind)
+	static const char *const words[] = {"else", "or", "and", "if", "is", "not", "in"};
+
+	if (p->tok.kind != LLM_T_NAME)
+		return p->tok.kind == LLM_T_STRING || p->tok.kind == LLM_T_INT ||
+			   p->tok.kind == LLM_T_FLOAT || llm_tmpl_parser_at(p, "[") ||
+			   llm_tmpl_parser_at(p, "{");
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 	{
-		case LLM_T_STRING:
-		case LLM_T_INT:
-		case LLM_T_FLOAT:
-			return true;
-		case LLM_T_NAME:
-			return !llm_tmpl_parser_at_word(p, "else") && !llm_tmpl_parser_at_word(p, "or") &&
-				   !llm_tmpl_parser_at_word(p, "and") && !llm_tmpl_parser_at_word(p, "if") &&
-				   !llm_tmpl_parser_at_word(p, "is") && !llm_tmpl_parser_at_word(p, "not") &&
-				   !llm_tmpl_parser_at_word(p, "in");
-		default:
-			return llm_tmpl_parser_at(p, '[') || llm_tmpl_parser_at(p, '{');
+		if (llm_tmpl_parser_at(p, words[i]))
+			return false;
 	}
+	return true;
 }
 
 /* "is [not] name [argument]" */
@@ -312,17 +261,15 @@ LlmNode *
 llm_tmpl_parse_test(LlmParser *p, LlmNode *input)
 {
 	LlmNode *node = llm_tmpl_node_new(p, LLM_N_TEST, p->tok.line);
-	LlmKids kids = {0};
 
 	llm_tmpl_parser_next(p);
-	node->negated = llm_tmpl_parser_skip_word(p, "not");
+	node->negated = llm_tmpl_parser_skip(p, "not");
 	node->sym = llm_tmpl_parser_name(p);
 	node->def = llm_tmpl_test_find(node->sym->name);
-	llm_tmpl_kids_push(p, &kids, input);
-	if (llm_tmpl_parser_at(p, '('))
-		parse_args(p, node, &kids);
+	llm_tmpl_node_push(p, node, input);
+	if (llm_tmpl_parser_at(p, "("))
+		parse_args(p, node);
 	else if (at_test_argument(p))
-		llm_tmpl_kids_push(p, &kids, llm_tmpl_parse_postfix(p, llm_tmpl_parse_primary(p)));
-	llm_tmpl_node_adopt(node, &kids);
+		llm_tmpl_node_push(p, node, llm_tmpl_parse_postfix(p, llm_tmpl_parse_primary(p)));
 	return node;
 }

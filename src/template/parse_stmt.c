@@ -17,31 +17,15 @@ llm_tmpl_parser_next(LlmParser *p)
 }
 
 bool
-llm_tmpl_parser_at(const LlmParser *p, char c)
+llm_tmpl_parser_at(const LlmParser *p, const char *z)
 {
-	return p->tok.kind == LLM_T_CHAR && p->tok.i == c;
+	return (p->tok.kind == LLM_T_NAME || p->tok.kind == LLM_T_OP) && llm_str_eq(p->tok.str, z);
 }
 
 bool
-llm_tmpl_parser_at_word(const LlmParser *p, const char *z)
+llm_tmpl_parser_skip(LlmParser *p, const char *z)
 {
-	return p->tok.kind == LLM_T_NAME && llm_str_eq(p->tok.str, z);
-}
-
-bool
-llm_tmpl_parser_skip(LlmParser *p, char c)
-{
-	bool there = llm_tmpl_parser_at(p, c);
-
-	if (there)
-		llm_tmpl_parser_next(p);
-	return there;
-}
-
-bool
-llm_tmpl_parser_skip_word(LlmParser *p, const char *z)
-{
-	bool there = llm_tmpl_parser_at_word(p, z);
+	bool there = llm_tmpl_parser_at(p, z);
 
 	if (there)
 		llm_tmpl_parser_next(p);
@@ -51,25 +35,15 @@ llm_tmpl_parser_skip_word(LlmParser *p, const char *z)
 void
 llm_tmpl_parser_unexpected(LlmParser *p)
 {
-	static const char *const words[] = {
-		[LLM_T_EOF] = "the end",     [LLM_T_TEXT] = "text",      [LLM_T_VAR_BEGIN] = "{{",
-		[LLM_T_VAR_END] = "}}",      [LLM_T_BLOCK_BEGIN] = "{%", [LLM_T_BLOCK_END] = "%}",
-		[LLM_T_STRING] = "a string", [LLM_T_INT] = "an integer", [LLM_T_FLOAT] = "a number",
-		[LLM_T_POW] = "**",          [LLM_T_FLOORDIV] = "//",    [LLM_T_EQ] = "==",
-		[LLM_T_NE] = "!=",           [LLM_T_LE] = "<=",          [LLM_T_GE] = ">="};
-
-	if (p->tok.kind == LLM_T_CHAR)
-		llm_tmpl_fail(p->run, "unexpected '%c'", (char) p->tok.i);
-	if (p->tok.kind == LLM_T_NAME)
-		llm_tmpl_fail(p->run, "unexpected '%.*s'",
-					  (int) (p->tok.str.len < 60 ? p->tok.str.len : 60), p->tok.str.p);
-	llm_tmpl_fail(p->run, "unexpected %s", words[p->tok.kind]);
+	if (p->tok.kind == LLM_T_EOF)
+		llm_tmpl_fail(p->run, "unexpected end");
+	llm_tmpl_fail(p->run, "unexpected '%.*s'", LLM_TMPL_SHOWN(p->tok.str));
 }
 
 void
-llm_tmpl_parser_expect(LlmParser *p, char c)
+llm_tmpl_parser_expect(LlmParser *p, const char *z)
 {
-	if (!llm_tmpl_parser_skip(p, c))
+	if (!llm_tmpl_parser_skip(p, z))
 		llm_tmpl_parser_unexpected(p);
 }
 
@@ -143,24 +117,32 @@ llm_tmpl_node_new(LlmParser *p, LlmNodeKind kind, int line)
 	return node;
 }
 
-void
-llm_tmpl_kids_push(LlmParser *p, LlmKids *kids, LlmNode *node)
+/* Room for one more pointer in an array whose capacity is the power of two from n on. */
+static void *
+grow(LlmParser *p, const void *array, uint32_t n)
 {
-	if (kids->cap == 0)
-	{
-		kids->kids = llm_tmpl_alloc(p->run, 2, sizeof(LlmNode *));
-		kids->cap = 2;
-	}
-	llm_tmpl_grow(p->run, (void **) &kids->kids, kids->n, &kids->cap, kids->n + 1,
-				  sizeof(LlmNode *));
-	kids->kids[kids->n++] = node;
+	void *larger;
+
+	if (n != 0 && (n & (n - 1)) != 0)
+		return (void *) (uintptr_t) array;
+	larger = llm_tmpl_alloc(p->run, n == 0 ? 1 : 2 * (size_t) n, sizeof(void *));
+	if (n > 0)
+		memcpy(larger, array, n * sizeof(void *));
+	return larger;
 }
 
 void
-llm_tmpl_node_adopt(LlmNode *node, const LlmKids *kids)
+llm_tmpl_node_push(LlmParser *p, LlmNode *node, LlmNode *kid)
 {
-	node->kids = kids->kids;
-	node->n = (uint32_t) kids->n; /* the source is at most 1 MiB */
+	node->kids = grow(p, node->kids, node->n);
+	node->kids[node->n++] = kid; /* the source is at most 1 MiB */
+}
+
+void
+llm_tmpl_node_push_name(LlmParser *p, LlmNode *node, const LlmSym *name)
+{
+	node->names = grow(p, node->names, node->n_names);
+	node->names[node->n_names++] = name;
 }
 
 static LlmNode *parse_body(LlmParser *p, const char *const *ends);
@@ -195,49 +177,42 @@ parse_captured_to(LlmParser *p, const char *end)
 static LlmNode *
 parse_target(LlmParser *p, bool attr_too)
 {
-	LlmNode *node;
-	LlmNode *name;
-	LlmKids kids = {0};
-	int line = p->tok.line;
-	bool bracket = llm_tmpl_parser_skip(p, '(');
+	LlmNode *node = llm_tmpl_node_new(p, LLM_N_TUPLE, p->tok.line);
+	bool bracket = llm_tmpl_parser_skip(p, "(");
 
 	do
 	{
-		name = llm_tmpl_node_new(p, LLM_N_NAME, p->tok.line);
+		LlmNode *name = llm_tmpl_node_new(p, LLM_N_NAME, p->tok.line);
+
 		name->sym = llm_tmpl_parser_name(p);
-		llm_tmpl_kids_push(p, &kids, name);
-	} while (llm_tmpl_parser_skip(p, ',') && p->tok.kind == LLM_T_NAME &&
-			 !llm_tmpl_parser_at_word(p, "in"));
+		llm_tmpl_node_push(p, node, name);
+	} while (llm_tmpl_parser_skip(p, ",") && p->tok.kind == LLM_T_NAME &&
+			 !llm_tmpl_parser_at(p, "in"));
 	if (bracket)
-		llm_tmpl_parser_expect(p, ')');
-	if (kids.n == 1 && attr_too && llm_tmpl_parser_skip(p, '.'))
-	{
-		node = llm_tmpl_node_new(p, LLM_N_ATTR, line);
-		node->sym = llm_tmpl_parser_name(p);
-	}
-	else if (kids.n == 1)
-		return name;
-	else
-		node = llm_tmpl_node_new(p, LLM_N_TUPLE, line);
-	llm_tmpl_node_adopt(node, &kids);
+		llm_tmpl_parser_expect(p, ")");
+	if (node->n > 1)
+		return node;
+	if (!attr_too || !llm_tmpl_parser_skip(p, "."))
+		return node->kids[0];
+	node->kind = LLM_N_ATTR;
+	node->sym = llm_tmpl_parser_name(p);
 	return node;
 }
 
 static void
-parse_if(LlmParser *p, LlmNode *node, LlmKids *kids)
+parse_if(LlmParser *p, LlmNode *node)
 {
 	static const char *const ends[] = {"elif", "else", "endif", NULL};
 
-	node->kind = LLM_N_IF;
 	for (;;)
 	{
-		llm_tmpl_kids_push(p, kids, llm_tmpl_parse_tuple(p, false));
+		llm_tmpl_node_push(p, node, llm_tmpl_parse_tuple(p, false));
 		expect_kind(p, LLM_T_BLOCK_END);
-		llm_tmpl_kids_push(p, kids, parse_body(p, ends));
-		if (llm_tmpl_parser_skip_word(p, "elif"))
+		llm_tmpl_node_push(p, node, parse_body(p, ends));
+		if (llm_tmpl_parser_skip(p, "elif"))
 			continue;
-		if (llm_tmpl_parser_skip_word(p, "else"))
-			llm_tmpl_kids_push(p, kids, parse_body_to(p, "endif"));
+		if (llm_tmpl_parser_skip(p, "else"))
+			llm_tmpl_node_push(p, node, parse_body_to(p, "endif"));
 		else
 			llm_tmpl_parser_next(p);
 		return;
@@ -245,161 +220,127 @@ parse_if(LlmParser *p, LlmNode *node, LlmKids *kids)
 }
 
 static void
-parse_for(LlmParser *p, LlmNode *node, LlmKids *kids)
+parse_for(LlmParser *p, LlmNode *node)
 {
 	static const char *const ends[] = {"else", "endfor", NULL};
 
-	node->kind = LLM_N_FOR;
 	node->sym = llm_tmpl_parser_sym(p, llm_str("loop"));
-	llm_tmpl_kids_push(p, kids, parse_target(p, false));
-	if (!llm_tmpl_parser_skip_word(p, "in"))
+	llm_tmpl_node_push(p, node, parse_target(p, false));
+	if (!llm_tmpl_parser_skip(p, "in"))
 		llm_tmpl_parser_unexpected(p);
-	llm_tmpl_kids_push(p, kids, llm_tmpl_parse_tuple(p, false));
-	llm_tmpl_kids_push(p, kids,
-					   llm_tmpl_parser_skip_word(p, "if") ? llm_tmpl_parse_expr(p, true) : NULL);
-	if (llm_tmpl_parser_at_word(p, "recursive"))
+	llm_tmpl_node_push(p, node, llm_tmpl_parse_tuple(p, false));
+	llm_tmpl_node_push(p, node,
+					   llm_tmpl_parser_skip(p, "if") ? llm_tmpl_parse_expr(p, true) : NULL);
+	if (llm_tmpl_parser_at(p, "recursive"))
 		llm_tmpl_fail(p->run, "recursive loops are not supported");
 	expect_kind(p, LLM_T_BLOCK_END);
 	p->loops++;
-	llm_tmpl_kids_push(p, kids, parse_body(p, ends));
+	llm_tmpl_node_push(p, node, parse_body(p, ends));
 	p->loops--;
-	if (llm_tmpl_parser_skip_word(p, "else"))
-		llm_tmpl_kids_push(p, kids, parse_body_to(p, "endfor"));
+	if (llm_tmpl_parser_skip(p, "else"))
+		llm_tmpl_node_push(p, node, parse_body_to(p, "endfor"));
 	else
 	{
 		llm_tmpl_parser_next(p);
-		llm_tmpl_kids_push(p, kids, NULL);
+		llm_tmpl_node_push(p, node, NULL);
 	}
 }
 
 static void
-parse_set(LlmParser *p, LlmNode *node, LlmKids *kids)
+parse_set(LlmParser *p, LlmNode *node)
 {
 	LlmNode *input;
 
-	llm_tmpl_kids_push(p, kids, parse_target(p, true));
-	if (llm_tmpl_parser_skip(p, '='))
+	llm_tmpl_node_push(p, node, parse_target(p, true));
+	if (llm_tmpl_parser_skip(p, "="))
 	{
-		node->kind = LLM_N_SET;
-		llm_tmpl_kids_push(p, kids, llm_tmpl_parse_tuple(p, true));
+		llm_tmpl_node_push(p, node, llm_tmpl_parse_tuple(p, true));
 		return;
 	}
 	node->kind = LLM_N_SET_BLOCK;
 	input = llm_tmpl_node_new(p, LLM_N_INPUT, node->line);
-	llm_tmpl_kids_push(p, kids,
-					   llm_tmpl_parser_skip(p, '|') ? llm_tmpl_parse_filters(p, input) : input);
-	llm_tmpl_kids_push(p, kids, parse_captured_to(p, "endset"));
+	llm_tmpl_node_push(p, node,
+					   llm_tmpl_parser_skip(p, "|") ? llm_tmpl_parse_filters(p, input) : input);
+	llm_tmpl_node_push(p, node, parse_captured_to(p, "endset"));
 }
 
 static void
-parse_macro(LlmParser *p, LlmNode *node, LlmKids *kids)
+parse_macro(LlmParser *p, LlmNode *node)
 {
-	size_t cap = 0;
-
-	node->kind = LLM_N_MACRO;
 	node->sym = llm_tmpl_parser_name(p);
-	llm_tmpl_kids_push(p, kids, NULL); /* the body comes last */
-	llm_tmpl_parser_expect(p, '(');
-	while (!llm_tmpl_parser_at(p, ')'))
+	llm_tmpl_node_push(p, node, NULL); /* the body comes last */
+	llm_tmpl_parser_expect(p, "(");
+	while (!llm_tmpl_parser_skip(p, ")"))
 	{
-		llm_tmpl_grow(p->run, (void **) &node->names, node->n_names, &cap, node->n_names + 1,
-					  sizeof(*node->names));
-		node->names[node->n_names++] = llm_tmpl_parser_name(p);
-		if (llm_tmpl_parser_skip(p, '='))
-			llm_tmpl_kids_push(p, kids, llm_tmpl_parse_expr(p, true));
-		else if (kids->n > 1)
+		llm_tmpl_node_push_name(p, node, llm_tmpl_parser_name(p));
+		if (llm_tmpl_parser_skip(p, "="))
+			llm_tmpl_node_push(p, node, llm_tmpl_parse_expr(p, true));
+		else if (node->n > 1)
 			llm_tmpl_fail(p->run, "a parameter without a default follows one with a default");
-		if (!llm_tmpl_parser_at(p, ')'))
-			llm_tmpl_parser_expect(p, ',');
+		if (!llm_tmpl_parser_at(p, ")"))
+			llm_tmpl_parser_expect(p, ",");
 	}
-	llm_tmpl_parser_next(p);
-	kids->kids[0] = parse_captured_to(p, "endmacro");
+	node->kids[0] = parse_captured_to(p, "endmacro");
 }
 
 static void
-parse_filter_block(LlmParser *p, LlmNode *node, LlmKids *kids)
+parse_filter_block(LlmParser *p, LlmNode *node)
 {
-	node->kind = LLM_N_FILTER_BLOCK;
-	llm_tmpl_kids_push(p, kids,
+	llm_tmpl_node_push(p, node,
 					   llm_tmpl_parse_filters(p, llm_tmpl_node_new(p, LLM_N_INPUT, node->line)));
-	llm_tmpl_kids_push(p, kids, parse_captured_to(p, "endfilter"));
-}
-
-static void
-parse_with(LlmParser *p, LlmNode *node, LlmKids *kids)
-{
-	node->kind = LLM_N_SCOPE;
-	llm_tmpl_kids_push(p, kids, NULL); /* the body comes last */
-	while (p->tok.kind != LLM_T_BLOCK_END)
-	{
-		if (kids->n > 1)
-			llm_tmpl_parser_expect(p, ',');
-		llm_tmpl_kids_push(p, kids, parse_target(p, false));
-		llm_tmpl_parser_expect(p, '=');
-		llm_tmpl_kids_push(p, kids, llm_tmpl_parse_expr(p, true));
-	}
-	kids->kids[0] = parse_body_to(p, "endwith");
+	llm_tmpl_node_push(p, node, parse_captured_to(p, "endfilter"));
 }
 
 /* Marks what the assistant wrote, for training; renders as its body. */
 static void
-parse_generation(LlmParser *p, LlmNode *node, LlmKids *kids)
+parse_generation(LlmParser *p, LlmNode *node)
 {
-	node->kind = LLM_N_SCOPE;
-	llm_tmpl_kids_push(p, kids, parse_body_to(p, "endgeneration"));
+	llm_tmpl_node_push(p, node, parse_body_to(p, "endgeneration"));
 }
 
+/* "break" and "continue" */
 static void
-parse_break(LlmParser *p, LlmNode *node, LlmKids *kids)
+parse_jump(LlmParser *p, LlmNode *node)
 {
 	if (p->loops == 0)
-		llm_tmpl_fail(p->run, "break outside a loop");
-	node->kind = LLM_N_BREAK;
-}
-
-static void
-parse_continue(LlmParser *p, LlmNode *node, LlmKids *kids)
-{
-	if (p->loops == 0)
-		llm_tmpl_fail(p->run, "continue outside a loop");
-	node->kind = LLM_N_CONTINUE;
+		llm_tmpl_fail(p->run, "a %s outside a loop",
+					  node->kind == LLM_N_BREAK ? "break" : "continue");
 }
 
 static const struct
 {
 	const char *tag;
-	void (*parse)(LlmParser *p, LlmNode *node, LlmKids *kids);
-} tags[] = {{"if", parse_if},
-			{"for", parse_for},
-			{"set", parse_set},
-			{"macro", parse_macro},
-			{"filter", parse_filter_block},
-			{"with", parse_with},
-			{"generation", parse_generation},
-			{"break", parse_break},
-			{"continue", parse_continue}};
+	LlmNodeKind kind; /* SET becomes SET_BLOCK when it is one */
+	void (*parse)(LlmParser *p, LlmNode *node);
+} tags[] = {{"if", LLM_N_IF, parse_if},
+			{"for", LLM_N_FOR, parse_for},
+			{"set", LLM_N_SET, parse_set},
+			{"macro", LLM_N_MACRO, parse_macro},
+			{"filter", LLM_N_FILTER_BLOCK, parse_filter_block},
+			{"generation", LLM_N_SCOPE, parse_generation},
+			{"break", LLM_N_BREAK, parse_jump},
+			{"continue", LLM_N_CONTINUE, parse_jump}};
 
 /* The statement whose name is the current token, through its last "%}". */
 static LlmNode *
 parse_statement(LlmParser *p)
 {
-	LlmNode *node = llm_tmpl_node_new(p, LLM_N_BODY, p->tok.line);
-	LlmKids kids = {0};
+	LlmNode *node;
 
 	for (size_t i = 0; i < sizeof(tags) / sizeof(tags[0]); i++)
 	{
-		if (!llm_tmpl_parser_at_word(p, tags[i].tag))
+		if (!llm_tmpl_parser_at(p, tags[i].tag))
 			continue;
+		node = llm_tmpl_node_new(p, tags[i].kind, p->tok.line);
 		llm_tmpl_parser_next(p);
-		tags[i].parse(p, node, &kids);
-		llm_tmpl_node_adopt(node, &kids);
+		tags[i].parse(p, node);
 		expect_kind(p, LLM_T_BLOCK_END);
 		return node;
 	}
 	if (p->tok.kind != LLM_T_NAME)
 		llm_tmpl_parser_unexpected(p);
 	llm_tmpl_fail(p->run, "the tag '%.*s' is not supported or not expected here",
-				  (int) (p->tok.str.len < 60 ? p->tok.str.len : 60), p->tok.str.p);
+				  LLM_TMPL_SHOWN(p->tok.str));
 }
 
 static bool
@@ -407,27 +348,17 @@ at_end_word(const LlmParser *p, const char *const *ends)
 {
 	for (; ends != NULL && *ends != NULL; ends++)
 	{
-		if (llm_tmpl_parser_at_word(p, *ends))
+		if (llm_tmpl_parser_at(p, *ends))
 			return true;
 	}
 	return false;
-}
-
-static LlmNode *
-output_node(LlmParser *p, LlmNode *expr)
-{
-	LlmNode *node = llm_tmpl_node_new(p, LLM_N_OUTPUT, expr->line);
-	LlmKids kids = {0};
-
-	llm_tmpl_kids_push(p, &kids, expr);
-	llm_tmpl_node_adopt(node, &kids);
-	return node;
 }
 
 /* Text between tags, or an expression in double braces. */
 static LlmNode *
 parse_output(LlmParser *p)
 {
+	LlmNode *node = llm_tmpl_node_new(p, LLM_N_OUTPUT, p->tok.line);
 	LlmNode *expr;
 
 	if (p->tok.kind == LLM_T_TEXT)
@@ -436,12 +367,15 @@ parse_output(LlmParser *p)
 		expr->value =
 			llm_tmpl_str(p->run, llm_tmpl_text_borrow(p->run, p->tok.str.p, p->tok.str.len, true));
 		llm_tmpl_parser_next(p);
-		return output_node(p, expr);
 	}
-	llm_tmpl_parser_next(p);
-	expr = llm_tmpl_parse_tuple(p, true);
-	expect_kind(p, LLM_T_VAR_END);
-	return output_node(p, expr);
+	else
+	{
+		llm_tmpl_parser_next(p);
+		expr = llm_tmpl_parse_tuple(p, true);
+		expect_kind(p, LLM_T_VAR_END);
+	}
+	llm_tmpl_node_push(p, node, expr);
+	return node;
 }
 
 /* Statements up to a tag whose name is in ends, which becomes the current token; ends NULL: up to
@@ -450,7 +384,6 @@ static LlmNode *
 parse_body(LlmParser *p, const char *const *ends)
 {
 	LlmNode *body = llm_tmpl_node_new(p, LLM_N_BODY, p->tok.line);
-	LlmKids kids = {0};
 	int begin = p->tok.line;
 
 	llm_tmpl_enter(p->run);
@@ -458,13 +391,13 @@ parse_body(LlmParser *p, const char *const *ends)
 	{
 		if (p->tok.kind != LLM_T_BLOCK_BEGIN)
 		{
-			llm_tmpl_kids_push(p, &kids, parse_output(p));
+			llm_tmpl_node_push(p, body, parse_output(p));
 			continue;
 		}
 		llm_tmpl_parser_next(p);
 		if (at_end_word(p, ends))
 			break;
-		llm_tmpl_kids_push(p, &kids, parse_statement(p));
+		llm_tmpl_node_push(p, body, parse_statement(p));
 	}
 	if (p->tok.kind == LLM_T_EOF && ends != NULL)
 	{
@@ -473,7 +406,6 @@ parse_body(LlmParser *p, const char *const *ends)
 		llm_tmpl_fail(p->run, "'%s' is missing for the block of line %d", *ends, begin);
 	}
 	llm_tmpl_leave(p->run);
-	llm_tmpl_node_adopt(body, &kids);
 	return body;
 }
 

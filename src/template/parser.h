@@ -15,31 +15,23 @@ typedef struct LlmParser
 	int loops;      /* for statements around, within the current macro or captured block */
 } LlmParser;
 
-/* Growing list of children. Zero-initialise. */
-typedef struct LlmKids
-{
-	LlmNode **kids; /* [cap] */
-	size_t n;
-	size_t cap;
-} LlmKids;
-
 /* Fill t->root from the source; ends the run on errors. */
 void llm_tmpl_parse(LlmRun *run, struct LlmTemplate *t, LlmStr source);
 
 /* The rest is shared by the two halves of the parser. */
 void llm_tmpl_parser_next(LlmParser *p);
-bool llm_tmpl_parser_at(const LlmParser *p, char c);             /* at this character? */
-bool llm_tmpl_parser_at_word(const LlmParser *p, const char *z); /* at this name? */
-bool llm_tmpl_parser_skip(LlmParser *p, char c);                 /* pass it when there */
-bool llm_tmpl_parser_skip_word(LlmParser *p, const char *z);
-void llm_tmpl_parser_expect(LlmParser *p, char c);
+bool llm_tmpl_parser_at(const LlmParser *p, const char *z); /* at this name or operator? */
+bool llm_tmpl_parser_skip(LlmParser *p, const char *z);     /* pass it when there */
+void llm_tmpl_parser_expect(LlmParser *p, const char *z);
 const LlmSym *llm_tmpl_parser_name(LlmParser *p); /* a name is needed */
 const LlmSym *llm_tmpl_parser_sym(LlmParser *p, LlmStr name);
 _Noreturn void llm_tmpl_parser_unexpected(LlmParser *p);
 
 LlmNode *llm_tmpl_node_new(LlmParser *p, LlmNodeKind kind, int line);
-void llm_tmpl_kids_push(LlmParser *p, LlmKids *kids, LlmNode *node);
-void llm_tmpl_node_adopt(LlmNode *node, const LlmKids *kids);
+/* One more child; NULL stands for a part that is not there. */
+void llm_tmpl_node_push(LlmParser *p, LlmNode *node, LlmNode *kid);
+/* One more name. */
+void llm_tmpl_node_push_name(LlmParser *p, LlmNode *node, const LlmSym *name);
 
 /* One expression; with_cond: "a if b else c" is allowed. */
 LlmNode *llm_tmpl_parse_expr(LlmParser *p, bool with_cond);

@@ -8,16 +8,15 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "template/order.h"
-
 static void
 add_words(LlmRun *run, LlmTextBuf *buf, const char *z, bool trusted)
 {
 	llm_tmpl_buf_add(run, buf, z, strlen(z), trusted);
 }
 
-void
-llm_tmpl_float_repr(double f, char *z)
+/* The shortest digits that read back as f, in the way Python's repr writes them; z has 32 bytes. */
+static void
+float_repr(double f, char *z)
 {
 	char digits[32];
 	char *e;
@@ -51,49 +50,30 @@ llm_tmpl_float_repr(double f, char *z)
 	}
 }
 
-/* Scalars that str(), repr() and (but for the words) JSON write alike. */
 static void
-print_number(LlmRun *run, LlmTextBuf *buf, LlmValue v)
+write_number(LlmRun *run, LlmTextBuf *buf, LlmValue v)
 {
 	char z[32];
 
 	if (v.kind == LLM_V_INT)
 		snprintf(z, sizeof(z), "%" PRId64, v.i);
 	else
-		llm_tmpl_float_repr(v.f, z);
+		float_repr(v.f, z);
 	add_words(run, buf, z, v.trusted);
-}
-
-/* Does Python's repr write this character as it is? */
-static bool
-printable(uint32_t c)
-{
-	switch (utf8proc_category((utf8proc_int32_t) c))
-	{
-		case UTF8PROC_CATEGORY_CC:
-		case UTF8PROC_CATEGORY_CF:
-		case UTF8PROC_CATEGORY_CS:
-		case UTF8PROC_CATEGORY_CO:
-		case UTF8PROC_CATEGORY_CN:
-		case UTF8PROC_CATEGORY_ZL:
-		case UTF8PROC_CATEGORY_ZP:
-			return false;
-		case UTF8PROC_CATEGORY_ZS:
-			return c == ' ';
-		default:
-			return true;
-	}
 }
 
 /* The escape of c in a Python string in quotes q; false when it needs none. */
 static bool
 python_escape(uint32_t c, char q, char *z)
 {
+	/* The categories in order: unassigned, the printable ones, separators, control and the like. */
+	utf8proc_category_t cat = utf8proc_category((utf8proc_int32_t) c);
+
 	if (c == (uint32_t) q || c == '\\')
 		sprintf(z, "\\%c", (char) c);
 	else if (c == '\n' || c == '\r' || c == '\t')
 		sprintf(z, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
-	else if (printable(c))
+	else if (c == ' ' || (cat > UTF8PROC_CATEGORY_CN && cat < UTF8PROC_CATEGORY_ZS))
 		return false;
 	else
 		sprintf(z, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned) c);
@@ -119,11 +99,14 @@ json_escape(uint32_t c, bool ascii, char *z)
 	return true;
 }
 
-/* Append text with escapes, in quotes q; a character's escape has the character's origin. */
+/* Append text with escapes and in quotes; a character's escape has the character's origin. */
 static void
-quote(LlmRun *run, LlmTextBuf *buf, LlmText text, char q, bool json, bool ascii)
+write_string(LlmRun *run, LlmTextBuf *buf, LlmText text, const LlmStyle *style)
 {
 	const char *p = llm_tmpl_text_data(text);
+	bool single =
+		!style->json && (memchr(p, '\'', text.len) == NULL || memchr(p, '"', text.len) != NULL);
+	char q = single ? '\'' : '"';
 	size_t done = 0;
 	size_t at = 0;
 
@@ -136,7 +119,7 @@ quote(LlmRun *run, LlmTextBuf *buf, LlmText text, char q, bool json, bool ascii)
 		size_t end;
 		size_t len = llm_tmpl_char(p + at, text.len - at, &c);
 
-		if (json ? json_escape(c, ascii, z) : python_escape(c, q, z))
+		if (style->json ? json_escape(c, style->ascii, z) : python_escape(c, q, z))
 		{
 			llm_tmpl_buf_add_text(run, buf, llm_tmpl_text_sub(text, done, at - done));
 			add_words(run, buf, z, llm_tmpl_text_origin(text, at, &end));
@@ -148,111 +131,10 @@ quote(LlmRun *run, LlmTextBuf *buf, LlmText text, char q, bool json, bool ascii)
 	llm_tmpl_buf_add(run, buf, &q, 1, false);
 }
 
-static void
-repr_list(LlmRun *run, LlmTextBuf *buf, LlmValue v)
-{
-	bool tuple = v.kind == LLM_V_TUPLE;
-
-	add_words(run, buf, tuple ? "(" : "[", false);
-	for (size_t i = 0; i < v.list->n; i++)
-	{
-		if (i > 0)
-			add_words(run, buf, ", ", false);
-		llm_tmpl_repr(run, buf, v.list->items[i]);
-	}
-	add_words(run, buf, tuple ? v.list->n == 1 ? ",)" : ")" : "]", false);
-}
+static void write_value(LlmRun *run, LlmTextBuf *buf, LlmValue v, const LlmStyle *style, int level);
 
 static void
-repr_dict(LlmRun *run, LlmTextBuf *buf, const LlmDict *dict)
-{
-	add_words(run, buf, "{", false);
-	for (size_t i = 0; i < dict->n; i++)
-	{
-		if (i > 0)
-			add_words(run, buf, ", ", false);
-		llm_tmpl_repr(run, buf, dict->entries[i].key);
-		add_words(run, buf, ": ", false);
-		llm_tmpl_repr(run, buf, dict->entries[i].value);
-	}
-	add_words(run, buf, "}", false);
-}
-
-void
-llm_tmpl_repr(LlmRun *run, LlmTextBuf *buf, LlmValue v)
-{
-	const char *p;
-	bool single;
-
-	llm_tmpl_charge(run, 1);
-	if (v.kind == LLM_V_UNDEFINED)
-		add_words(run, buf, "Undefined", false);
-	else if (v.kind == LLM_V_STR)
-	{
-		p = llm_tmpl_text_data(*v.s);
-		single = memchr(p, '\'', v.s->len) == NULL || memchr(p, '"', v.s->len) != NULL;
-		quote(run, buf, *v.s, single ? '\'' : '"', false, false);
-	}
-	else
-		llm_tmpl_print(run, buf, v);
-}
-
-void
-llm_tmpl_print(LlmRun *run, LlmTextBuf *buf, LlmValue v)
-{
-	llm_tmpl_enter(run);
-	switch ((LlmKind) v.kind)
-	{
-		case LLM_V_UNDEFINED:
-			break;
-		case LLM_V_NONE:
-			add_words(run, buf, "None", false);
-			break;
-		case LLM_V_BOOL:
-			add_words(run, buf, v.b ? "True" : "False", false);
-			break;
-		case LLM_V_INT:
-		case LLM_V_FLOAT:
-			print_number(run, buf, v);
-			break;
-		case LLM_V_STR:
-			llm_tmpl_buf_add_text(run, buf, *v.s);
-			break;
-		case LLM_V_LIST:
-		case LLM_V_TUPLE:
-			repr_list(run, buf, v);
-			break;
-		case LLM_V_DICT:
-			repr_dict(run, buf, v.dict);
-			break;
-		case LLM_V_NAMESPACE:
-			add_words(run, buf, "<Namespace ", false);
-			repr_dict(run, buf, v.dict);
-			add_words(run, buf, ">", false);
-			break;
-		default:
-			llm_tmpl_fail(run, "a %s cannot be printed", llm_tmpl_kind_name(v));
-	}
-	llm_tmpl_leave(run);
-}
-
-LlmText
-llm_tmpl_to_text(LlmRun *run, LlmValue v)
-{
-	LlmTextBuf *buf;
-
-	if (v.kind == LLM_V_STR)
-		return *v.s;
-	buf = llm_tmpl_buf_new(run, 0);
-	llm_tmpl_print(run, buf, v);
-	return llm_tmpl_buf_text(buf);
-}
-
-static void json_value(LlmRun *run, LlmTextBuf *buf, LlmValue v, const LlmJsonStyle *style,
-					   int level);
-
-static void
-json_newline(LlmRun *run, LlmTextBuf *buf, const LlmJsonStyle *style, int level)
+write_newline(LlmRun *run, LlmTextBuf *buf, const LlmStyle *style, int level)
 {
 	if (!style->pretty)
 		return;
@@ -262,22 +144,19 @@ json_newline(LlmRun *run, LlmTextBuf *buf, const LlmJsonStyle *style, int level)
 }
 
 static void
-json_key(LlmRun *run, LlmTextBuf *buf, LlmValue key, const LlmJsonStyle *style)
+write_key(LlmRun *run, LlmTextBuf *buf, LlmValue key, const LlmStyle *style)
 {
-	if (key.kind == LLM_V_STR)
-	{
-		quote(run, buf, *key.s, '"', true, style->ascii);
-		return;
-	}
-	if (key.kind == LLM_V_TUPLE)
+	bool quotes = style->json && key.kind != LLM_V_STR;
+
+	if (quotes && key.kind == LLM_V_TUPLE)
 		llm_tmpl_fail(run, "a tuple cannot be a key in JSON");
-	add_words(run, buf, "\"", false);
-	json_value(run, buf, key, style, 0);
-	add_words(run, buf, "\"", false);
+	add_words(run, buf, quotes ? "\"" : "", false);
+	write_value(run, buf, key, style, 0);
+	add_words(run, buf, quotes ? "\"" : "", false);
 }
 
 static void
-json_dict(LlmRun *run, LlmTextBuf *buf, const LlmDict *dict, const LlmJsonStyle *style, int level)
+write_dict(LlmRun *run, LlmTextBuf *buf, const LlmDict *dict, const LlmStyle *style, int level)
 {
 	LlmEntry *entries = dict->entries;
 
@@ -292,79 +171,118 @@ json_dict(LlmRun *run, LlmTextBuf *buf, const LlmDict *dict, const LlmJsonStyle 
 	{
 		if (i > 0)
 			llm_tmpl_buf_add_text(run, buf, style->item_sep);
-		json_newline(run, buf, style, level + 1);
-		json_key(run, buf, entries[i].key, style);
+		write_newline(run, buf, style, level + 1);
+		write_key(run, buf, entries[i].key, style);
 		llm_tmpl_buf_add_text(run, buf, style->key_sep);
-		json_value(run, buf, entries[i].value, style, level + 1);
+		write_value(run, buf, entries[i].value, style, level + 1);
 	}
 	if (dict->n > 0)
-		json_newline(run, buf, style, level);
+		write_newline(run, buf, style, level);
 	add_words(run, buf, "}", false);
 }
 
 static void
-json_array_text(LlmRun *run, LlmTextBuf *buf, const LlmList *list, const LlmJsonStyle *style,
-				int level)
+write_list(LlmRun *run, LlmTextBuf *buf, LlmValue v, const LlmStyle *style, int level)
 {
-	add_words(run, buf, "[", false);
-	for (size_t i = 0; i < list->n; i++)
+	bool tuple = v.kind == LLM_V_TUPLE && !style->json;
+
+	add_words(run, buf, tuple ? "(" : "[", false);
+	for (size_t i = 0; i < v.list->n; i++)
 	{
 		if (i > 0)
 			llm_tmpl_buf_add_text(run, buf, style->item_sep);
-		json_newline(run, buf, style, level + 1);
-		json_value(run, buf, list->items[i], style, level + 1);
+		write_newline(run, buf, style, level + 1);
+		write_value(run, buf, v.list->items[i], style, level + 1);
 	}
-	if (list->n > 0)
-		json_newline(run, buf, style, level);
-	add_words(run, buf, "]", false);
+	if (v.list->n > 0)
+		write_newline(run, buf, style, level);
+	add_words(run, buf, !tuple ? "]" : v.list->n == 1 ? ",)" : ")", false);
 }
 
+/* JSON, or what Python's repr() gives. */
 static void
-json_value(LlmRun *run, LlmTextBuf *buf, LlmValue v, const LlmJsonStyle *style, int level)
+write_value(LlmRun *run, LlmTextBuf *buf, LlmValue v, const LlmStyle *style, int level)
 {
 	llm_tmpl_enter(run);
 	llm_tmpl_charge(run, 1);
 	switch ((LlmKind) v.kind)
 	{
+		case LLM_V_UNDEFINED:
+			if (style->json)
+				llm_tmpl_fail_undefined(run, v);
+			add_words(run, buf, "Undefined", false);
+			break;
 		case LLM_V_NONE:
-			add_words(run, buf, "null", false);
+			add_words(run, buf, style->json ? "null" : "None", false);
 			break;
 		case LLM_V_BOOL:
-			add_words(run, buf, v.b ? "true" : "false", false);
+			add_words(run, buf,
+					  style->json ? v.b ? "true" : "false"
+					  : v.b       ? "True"
+								  : "False",
+					  false);
 			break;
 		case LLM_V_FLOAT:
-			if (isnan(v.f) || isinf(v.f))
+			if (style->json && !isfinite(v.f))
 			{
 				add_words(run, buf, isnan(v.f) ? "NaN" : v.f < 0 ? "-Infinity" : "Infinity", false);
 				break;
 			}
 			/* fall through */
 		case LLM_V_INT:
-			print_number(run, buf, v);
+			write_number(run, buf, v);
 			break;
 		case LLM_V_STR:
-			quote(run, buf, *v.s, '"', true, style->ascii);
+			write_string(run, buf, *v.s, style);
 			break;
 		case LLM_V_LIST:
 		case LLM_V_TUPLE:
-			json_array_text(run, buf, v.list, style, level);
+			write_list(run, buf, v, style, level);
 			break;
 		case LLM_V_DICT:
-			json_dict(run, buf, v.dict, style, level);
+			write_dict(run, buf, v.dict, style, level);
 			break;
-		case LLM_V_UNDEFINED:
-			llm_tmpl_fail_undefined(run, v);
 		default:
-			llm_tmpl_fail(run, "a %s cannot be written as JSON", llm_tmpl_kind_name(v));
+			llm_tmpl_fail(run, "a %s cannot be %s", llm_tmpl_kind_name(v),
+						  style->json ? "written as JSON" : "printed");
 	}
 	llm_tmpl_leave(run);
 }
 
+void
+llm_tmpl_print(LlmRun *run, LlmTextBuf *buf, LlmValue v)
+{
+	LlmStyle python = {0};
+
+	if (v.kind == LLM_V_STR)
+		llm_tmpl_buf_add_text(run, buf, *v.s);
+	if (v.kind == LLM_V_STR || v.kind == LLM_V_UNDEFINED)
+		return;
+	if (v.kind >= LLM_V_LIST)
+	{
+		python.item_sep = llm_tmpl_text_borrow(run, ", ", 2, false);
+		python.key_sep = llm_tmpl_text_borrow(run, ": ", 2, false);
+	}
+	write_value(run, buf, v, &python, 0);
+}
+
 LlmText
-llm_tmpl_to_json(LlmRun *run, LlmValue v, const LlmJsonStyle *style)
+llm_tmpl_to_text(LlmRun *run, LlmValue v)
+{
+	LlmTextBuf *buf;
+
+	if (v.kind == LLM_V_STR)
+		return *v.s;
+	buf = llm_tmpl_buf_new(run, 0);
+	llm_tmpl_print(run, buf, v);
+	return llm_tmpl_buf_text(buf);
+}
+
+LlmText
+llm_tmpl_to_json(LlmRun *run, LlmValue v, const LlmStyle *style)
 {
 	LlmTextBuf *buf = llm_tmpl_buf_new(run, 0);
 
-	json_value(run, buf, v, style, 0);
+	write_value(run, buf, v, style, 0);
 	return llm_tmpl_buf_text(buf);
 }

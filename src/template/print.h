@@ -8,23 +8,19 @@
 void llm_tmpl_print(LlmRun *run, LlmTextBuf *buf, LlmValue v);
 /* The same as a text of its own. */
 LlmText llm_tmpl_to_text(LlmRun *run, LlmValue v);
-/* Append what Python's repr() gives. */
-void llm_tmpl_repr(LlmRun *run, LlmTextBuf *buf, LlmValue v);
 
-/* Settings of json.dumps. */
-typedef struct LlmJsonStyle
+/* How lists and the like are written: settings of json.dumps, or Python's repr(). */
+typedef struct LlmStyle
 {
+	bool json;
 	bool ascii;       /* \uXXXX for everything beyond ASCII */
 	bool sort_keys;   /* by key */
 	bool pretty;      /* new lines and indent */
 	LlmText indent;   /* once per level */
 	LlmText item_sep; /* between elements */
 	LlmText key_sep;  /* between key and value */
-} LlmJsonStyle;
+} LlmStyle;
 
-LlmText llm_tmpl_to_json(LlmRun *run, LlmValue v, const LlmJsonStyle *style);
-
-/* The shortest digits that read back as f, in the way Python's repr writes them; z has 32 bytes. */
-void llm_tmpl_float_repr(double f, char *z);
+LlmText llm_tmpl_to_json(LlmRun *run, LlmValue v, const LlmStyle *style);
 
 #endif

@@ -110,9 +110,8 @@ set_globals(LlmRender *r, const LlmTemplate *t, const LlmTemplateInput *in)
 	const char *key;
 	json_t *value;
 
-	for (size_t i = 0; i < llm_tmpl_n_functions; i++)
-		set_global(r, t, llm_str(llm_tmpl_functions[i].name),
-				   (LlmValue){.kind = LLM_V_FUNCTION, .function = &llm_tmpl_functions[i]});
+	for (const LlmDef *def = llm_tmpl_functions; def->name != NULL; def++)
+		set_global(r, t, llm_str(def->name), (LlmValue){.kind = LLM_V_FUNCTION, .function = def});
 	set_global(r, t, llm_str("documents"), llm_tmpl_none());
 	json_object_foreach((json_t *) (uintptr_t) in->kwargs, key, value)
 	{

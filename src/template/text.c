@@ -321,6 +321,9 @@ llm_tmpl_text_strip(LlmRun *run, LlmText text, const LlmText *set, bool left, bo
 			break;
 		to = at;
 	}
+	/* Each character cut was looked for in the set; in_set has charged for one that is long. */
+	if (set != NULL)
+		llm_tmpl_charge_bytes(run, (text.len - (to - from)) * (set->len % LLM_TMPL_BYTES_PER_STEP));
 	llm_tmpl_charge_bytes(run, text.len - (to - from));
 	return llm_tmpl_text_sub(text, from, to - from);
 }
@@ -392,13 +395,12 @@ llm_tmpl_text_replace(LlmRun *run, LlmText text, LlmText old, LlmText new, int64
 	LlmTextBuf *buf;
 	size_t at = 0;
 
-	if (count == 0 || (old.len > 0 && llm_tmpl_text_find(run, text, 0, old) == SIZE_MAX))
+	if (count == 0 || llm_tmpl_text_find(run, text, 0, old) == SIZE_MAX)
 		return text;
 	buf = llm_tmpl_buf_new(run, text.len + new.len);
 	while (count != 0)
 	{
 		size_t hit = llm_tmpl_text_find(run, text, at, old);
-		uint32_t c;
 
 		if (hit == SIZE_MAX)
 			break;
@@ -407,16 +409,6 @@ llm_tmpl_text_replace(LlmRun *run, LlmText text, LlmText old, LlmText new, int64
 		llm_tmpl_buf_add_text(run, buf, new);
 		at = hit + old.len;
 		count -= count > 0;
-		if (old.len == 0) /* between all characters, as Python does */
-		{
-			size_t len =
-				at < text.len ? llm_tmpl_char(llm_tmpl_text_data(text) + at, text.len - at, &c) : 0;
-
-			llm_tmpl_buf_add_text(run, buf, llm_tmpl_text_sub(text, at, len));
-			at += len;
-			if (len == 0)
-				break;
-		}
 	}
 	llm_tmpl_buf_add_text(run, buf, llm_tmpl_text_sub(text, at, text.len - at));
 	return llm_tmpl_buf_text(buf);

@@ -90,7 +90,7 @@ size_t llm_tmpl_text_rfind(LlmRun *run, LlmText text, size_t before, LlmText nee
 /* Cut characters of the set (NULL: white space) from the ends asked for. */
 LlmText llm_tmpl_text_strip(LlmRun *run, LlmText text, const LlmText *set, bool left, bool right);
 LlmText llm_tmpl_text_case(LlmRun *run, LlmText text, LlmCase how);
-/* At most `count` replacements from the left; count < 0 means all. */
+/* At most `count` replacements from the left; count < 0 means all. old is not empty. */
 LlmText llm_tmpl_text_replace(LlmRun *run, LlmText text, LlmText old, LlmText new, int64_t count);
 
 /* One line of Python's str.splitlines from *at on, without its end; false when there is none. */

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "template/order.h"
-
 /* Bytes of memory allowed per byte of input, and the input that one JSON value counts for. */
 #define MEMORY_PER_BYTE 32
 #define JSON_VALUE_BYTES 8
@@ -54,18 +52,6 @@ llm_tmpl_dict_new(LlmRun *run, size_t cap)
 }
 
 LlmValue *
-llm_tmpl_dict_get(LlmRun *run, const LlmDict *dict, LlmValue key)
-{
-	llm_tmpl_charge_items(run, dict->n);
-	for (size_t i = 0; i < dict->n; i++)
-	{
-		if (llm_tmpl_equal(run, dict->entries[i].key, key))
-			return &dict->entries[i].value;
-	}
-	return NULL;
-}
-
-LlmValue *
 llm_tmpl_dict_find(LlmRun *run, const LlmDict *dict, LlmStr name)
 {
 	llm_tmpl_charge_items(run, dict->n);
@@ -73,8 +59,24 @@ llm_tmpl_dict_find(LlmRun *run, const LlmDict *dict, LlmStr name)
 	{
 		LlmValue key = dict->entries[i].key;
 
-		if (key.kind == LLM_V_STR && key.s->len == name.len &&
-			memcmp(llm_tmpl_text_data(*key.s), name.p, name.len) == 0)
+		if (key.kind != LLM_V_STR || key.s->len != name.len)
+			continue;
+		llm_tmpl_charge_bytes(run, name.len);
+		if (memcmp(llm_tmpl_text_data(*key.s), name.p, name.len) == 0)
+			return &dict->entries[i].value;
+	}
+	return NULL;
+}
+
+LlmValue *
+llm_tmpl_dict_get(LlmRun *run, const LlmDict *dict, LlmValue key)
+{
+	if (key.kind == LLM_V_STR)
+		return llm_tmpl_dict_find(run, dict, (LlmStr){llm_tmpl_text_data(*key.s), key.s->len});
+	llm_tmpl_charge_items(run, dict->n);
+	for (size_t i = 0; i < dict->n; i++)
+	{
+		if (llm_tmpl_equal(run, dict->entries[i].key, key))
 			return &dict->entries[i].value;
 	}
 	return NULL;
@@ -118,8 +120,7 @@ llm_tmpl_fail_undefined(LlmRun *run, LlmValue v)
 {
 	if (v.name == NULL)
 		llm_tmpl_fail(run, "the value is undefined");
-	llm_tmpl_fail(run, "'%.*s' is undefined", (int) (v.name->len < 60 ? v.name->len : 60),
-				  v.name->p);
+	llm_tmpl_fail(run, "'%.*s' is undefined", LLM_TMPL_SHOWN(*v.name));
 }
 
 bool

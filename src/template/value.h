@@ -79,7 +79,6 @@ typedef struct LlmLoop
 {
 	const LlmList *items; /* all elements of the loop */
 	size_t i;             /* the current one, from 0 */
-	LlmValue *changed;    /* [1] the last argument of loop.changed(), or ABSENT */
 } LlmLoop;
 
 LlmValue llm_tmpl_str(LlmRun *run, LlmText text);
@@ -154,5 +153,14 @@ bool llm_tmpl_as_float(LlmValue v, double *f);
 LlmValue llm_tmpl_from_json(LlmRun *run, const json_t *json);
 /* The share of the memory bound for n bytes of input text. */
 void llm_tmpl_allow_input(LlmRun *run, size_t n);
+
+/* ---- order.c ---- */
+
+bool llm_tmpl_equal(LlmRun *run, LlmValue a, LlmValue b);
+/* -1, 0 or 1; ends the run when the two have no order. */
+int llm_tmpl_compare(LlmRun *run, LlmValue a, LlmValue b);
+bool llm_tmpl_contains(LlmRun *run, LlmValue container, LlmValue item);
+/* Sort by key, stable. */
+void llm_tmpl_sort(LlmRun *run, LlmEntry *entries, size_t n, bool descending);
 
 #endif

@@ -19,7 +19,7 @@ static const char fixed_template[] =
 	"{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m['content'] | trim }}<|im_end|>"
 	"{{ m.content | upper | replace('A', 'b') }}{{ m.content[1:-1] ~ m.content.split('x') }}"
 	"{{ m | tojson(indent=1) }}{{ [m.content, m.content | title] | join(m.content) }}"
-	"{{ m.content | indent }}{{ m.content | e }}{{ '%s' | format(m.content) }}"
+	"{{ m.content | indent }}{{ m.content.rsplit('x', 1) }}{{ m.content.strip('ab') }}"
 	"{{ m.content | tojson(ensure_ascii=true) | length }}{{ m.content.splitlines() }}{% endfor %}";
 
 static void

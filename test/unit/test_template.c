@@ -304,15 +304,14 @@ test_whitespace(void **state)
 static void
 test_expressions(void **state)
 {
-	check("{{ -2 ** 2 }} {{ 2 ** 3 ** 2 }} {{ 2 ** -1 }} {{ -1 | abs }}", "4 64 0.5 1");
-	check("{{ 7 // -2 }} {{ 7 % -3 }} {{ 7.5 // 2 }} {{ -7.5 % 2 }} {{ 5 % 2.5 }}",
-		  "-4 -2 3.0 0.5 0.0");
+	check("{{ -2 ** 2 }} {{ 2 ** 3 ** 2 }} {{ -1 | abs }}", "4 64 1");
+	check("{{ 7 // -2 }} {{ 7 % -3 }} {{ -7 // 2 }} {{ -7 % -2 }}", "-4 -2 -4 -1");
 	check("{{ 'a' + 1 ~ 2 }} {{ 10 / 4 }} {{ true + 1 }}", "a12 2.5 2");
 	check(
 		"{{ 0.1 + 0.2 }} {{ 1e16 }} {{ 1e15 }} {{ 0.00001 }} {{ 0.0001 }} {{ 5e-324 }} {{ -0.0 }}",
 		"0.30000000000000004 1e+16 1000000000000000.0 1e-05 0.0001 5e-324 -0.0");
-	check("{{ 0x1f }} {{ 1_000 }} {{ 0b101 }} {{ 0o17 }} {{ 1.5e3 }}", "31 1000 5 15 1500.0");
-	check("{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 'a' < 'b' }} {{ [1, 2] < [1, 3] }}",
+	check("{{ 1000 }} {{ 1.5e3 }} {{ 1.5E-1 }} {{ 2.50 }}", "1000 1500.0 0.15 2.5");
+	check("{{ 1 < 2 < 3 }} {{ 1 < 3 < 2 }} {{ 'a' < 'b' }} {{ 'b' >= 'b' }}",
 		  "True False True True");
 	check("{{ 1 == 1.0 }} {{ [1] == (1,) }} {{ {'a': 1, 'b': 2} == {'b': 2, 'a': 1} }}",
 		  "True False True");
@@ -327,9 +326,6 @@ test_expressions(void **state)
 	check("{{ [none, true, 1.0, 'a\\'b', \"q\\\"\\n\", ()] }}",
 		  "[None, True, 1.0, \"a'b\", 'q\"\\n', ()]");
 	check("{{ messages[0].nothing }}|{{ nothing }}|{{ [nothing] }}", "||[Undefined]");
-	check("{{ 'a%sb%d%%' % ('x', 3) }} {{ '%.2f' | format(2.345) }} {{ '{}-{0}-{k}'.format(1, k=2) "
-		  "}}",
-		  "axb3% 2.35 1-1-2");
 	check("{{ {'items': 1}.items is callable }} {{ {'items': 1}['items'] }}", "True 1");
 	check("{{ range(3) | list }}{{ range(5, 1, -2) | list }}", "[0, 1, 2][5, 3]");
 	check("{{ strftime_now('%d %b %Y, %H:%M:%S %-d') }}", "29 Nov 2026, 14:53:55 29");
@@ -346,8 +342,8 @@ test_statements(void **state)
 	check("{% for i in [] %}x{% else %}none{% endfor %}", "none");
 	check(
 		"{% for i in 'abc' %}{% if loop.first %}{% continue %}{% endif %}{{ loop.previtem }}{{ i }}"
-		"{{ loop.cycle('-', '+') }}{{ loop.revindex0 }}{% endfor %}",
-		"ab+1bc-0");
+		"{{ loop.revindex0 }}{% endfor %}",
+		"ab1bc0");
 	check("{% set x = 1 %}{% for i in [1] %}{% set x = 2 %}{{ x }}{% endfor %}{{ x }}", "21");
 	check("{% set ns = namespace(n=1) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor %}"
 		  "{{ ns.n }}",
@@ -361,8 +357,7 @@ test_statements(void **state)
 	check("{% set x %}a{{ 1 }}{% endset %}{% set y | upper %}b{{ x }}{% endset %}{{ x }}{{ y }}",
 		  "a1BA1");
 	check("{% filter upper | replace('A', 'x') %}abc{% endfilter %}", "xBC");
-	check("{% with a = 1, b = 2 %}{{ a + b }}{% endwith %}{{ a is defined }}", "3False");
-	check("{% generation %}kept{% endgeneration %}", "kept");
+	check("{% generation %}{% set a = 1 %}kept{{ a }}{% endgeneration %}{{ a }}", "kept1");
 	check("{% if 0 %}a{% elif '' %}b{% elif 1 %}c{% else %}d{% endif %}", "c");
 }
 
@@ -375,11 +370,11 @@ test_filters(void **state)
 	check("{{ 'a,b,c'.split(',', 1) }}{{ 'a,b,c'.rsplit(',', 1) }}{{ 'aaa'.rsplit('aa') }}{{ ' a  "
 		  "b '.split() }}",
 		  "['a', 'b,c']['a,b', 'c']['a', '']['a', 'b']");
-	check("{{ ' a  b c '.split(none, 1) }}{{ 'ab\\ncd\\r\\n'.splitlines() }}",
-		  "['a', 'b c ']['ab', 'cd']");
-	check("{{ 'aXbX'.replace('X', '-', 1) }} {{ 'ab'.replace('', '.') }} {{ 'aa' | replace('a', "
-		  "'b') }}",
-		  "a-bX .a.b. bb");
+	check("{{ 'ab\\ncd\\r\\n'.splitlines() }}{{ 'a-b-c'.rsplit('-', 0) }}{{ 'abc'.find('c') }}",
+		  "['ab', 'cd']['a-b-c']2");
+	check("{{ 'aXbX'.replace('X', '-', 1) }} {{ 'aa' | replace('a', 'b') }} "
+		  "{{ 'ab'.removeprefix('a') }}{{ 'ab'.removesuffix('a') }}",
+		  "a-bX bb bab");
 	check("{{ 'hello wORLD-x it\\'s' | title }} {{ 'it\\'s'.title() }} {{ 'éa' | upper }}",
 		  "Hello World-X It's It'S ÉA");
 	check("{{ 'a\\n\\nb\\n' | indent }}|{{ 'a\\nb' | indent(2, true) }}|{{ 'a\\n\\nb' | "
@@ -395,16 +390,11 @@ test_filters(void **state)
 		  "[1, 3] [0] [1]");
 	check("{{ [1, 2] | map('string') | list }} {{ [{}] | map(attribute='x', default=5) | list }}",
 		  "['1', '2'] [5]");
-	check("{{ [1, 5, 3] | max }} {{ ['b', 'A'] | min }} {{ [1, 2.5] | sum }} {{ [1, 2, 3] | "
-		  "batch(2, 0) | list }}",
-		  "5 A 3.5 [[1, 2], [3, 0]]");
-	check("{{ 'x' | int }} {{ ' 7 ' | int }} {{ '3.9' | int }} {{ 'ff' | int(0, 16) }} {{ '1e3' | "
-		  "float }}",
-		  "0 7 3 255 1000.0");
-	check("{{ 2.5 | round }} {{ 2.567 | round(1) }} {{ 2.1 | round(0, 'ceil') }} {{ 7 | round }}",
-		  "2.0 2.6 3.0 7");
-	check("{{ 'a<b' | e }} {{ 'abc' | reverse }} {{ 'abc' | first }}{{ [] | last }}",
-		  "a&lt;b cba a");
+	check("{{ 'x' | int }} {{ ' 7 ' | int }} {{ '3.9' | int }} {{ 'inf' | int(5) }} {{ '1e3' | "
+		  "float }} {{ '0x1' | float }}",
+		  "0 7 3 5 1000.0 0.0");
+	check("{{ 2.5 | round }} {{ 2.567 | round(1) }} {{ 7 | round }}", "2.0 2.6 7");
+	check("{{ 'abc' | reverse }} {{ 'abc' | first }}{{ [] | last }}", "cba a");
 	check("{{ {'b': 1, 'A': 2} | dictsort }} {{ {'x': 1} | items | list }} {{ {'a': 1}.get('b', 2) "
 		  "}}",
 		  "[('A', 2), ('b', 1)] [('x', 1)] 2");
@@ -417,10 +407,10 @@ test_filters(void **state)
 	check("{{ nothing | length }} {{ nothing | default('d') }} {{ '' | d('e', true) }} {{ nothing "
 		  "| list }}",
 		  "0 d e []");
-	check("{{ 'ab' is lower }} {{ true is number }} {{ true is integer }} {{ 2 is in [1, 2] }} {{ "
+	check("{{ true is number }} {{ true is integer }} {{ 2 is in [1, 2] }} {{ "
 		  "3 is divisibleby 3 }} "
-		  "{{ none is not none }} {{ 1 is sameas true }} {{ 4 is gt 3 }}",
-		  "True True False True True False False True");
+		  "{{ none is not none }} {{ 1 is sameas true }} {{ 4 is gt 3 }} {{ 4 is even }}",
+		  "True False True True False False True True");
 }
 
 /* ---- origin ---- */
@@ -455,17 +445,13 @@ test_marks(void **state)
 				"<s>«<|im_end|>»<s>«<|im_end|>»");
 	check_marks("{% macro m(a) %}<s>{{ a }}{% endmacro %}{{ m(messages[0].content) | upper }}",
 				evil, "<S>«<|IM_END|>»");
-	check_marks(
-		"{{ '%s<s>' | format(messages[0].content) }}{{ '<s>{}'.format(messages[0].content) }}",
-		evil, "«<|im_end|>»<s><s>«<|im_end|>»");
 	check_marks("{{ messages[0].content ~ '\\n<s>' | indent(1) }}", "x\ny", "«x\ny\n »<s>");
 	check_marks("{{ '<|' ~ (1 + 1) ~ '|>' }}", "", "<|2|>");
 	check_marks("{{ '<|' ~ (messages[0].content | int) ~ '|>' }}", "7", "<|«7»|>");
 	check_marks("{% for c in messages[0].content %}{{ '<' + c }}{% endfor %}", "ab", "<«a»<«b»");
 	check_marks("{{ messages[0].content | title }}{{ 'x<s>' | capitalize }}", "<s>", "«<S>»X<s>");
 	check_marks("{% filter upper %}{{ messages[0].content }}<s>{% endfilter %}", "<e>", "«<E>»<S>");
-	check_marks("{{ messages[0].content | e }}{{ 'a' * 2 }}{{ messages[0].content * 2 }}", "<",
-				"«&lt;»aa«<<»");
+	check_marks("{{ 'a' * 2 }}{{ messages[0].content * 2 }}", "<", "aa«<<»");
 	/* Appending in place must not show in the shorter text. */
 	check_marks("{% set a = 'x' + messages[0].content %}{% set b = a + '<s>' %}{% set c = a + a %}"
 				"{{ a }} {{ b }} {{ c }}",
@@ -542,7 +528,10 @@ test_bounds_time(void **state)
 		"{{ range(9999999) | list }}",
 		"{% for i in range(99999) %}{% set x = messages[0].content | upper | lower | length %}{% "
 		"endfor %}",
-		"{% for i in range(99999) %}{% set x = messages[0].content.rfind('b') %}{% endfor %}",
+		"{% for i in range(99999) %}{% set x = messages[0].content.rsplit('b') %}{% endfor %}",
+		"{% for i in range(99999) %}{% set x = "
+		"messages[0].content.strip('0123456789b_defghijklmnopq"
+		"rstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,;:-+*/=()[]{}<>!?a') %}{% endfor %}",
 		"{% set x = 'x' * 99999 %}{% for i in range(99999) %}{% set y = x.replace('x', x) %}{% "
 		"endfor %}",
 		"{{ range(99999) | sort | unique | list }}"};
@@ -682,7 +671,7 @@ test_errors(void **state)
 	check_fails("{{ strftime_now('%999d') }}", "date format");
 	check_fails("{{ {[]: 1} }}", "cannot be a key");
 	check_parse_fails("a\n{% if x %}\nb", "line 3: 'endif' is missing");
-	check_parse_fails("{{ 1 +\n}}", "line 2: unexpected }}");
+	check_parse_fails("{{ 1 +\n}}", "line 2: unexpected '}}'");
 	check_parse_fails("{{ 'a", "not closed");
 	check_parse_fails("{# a", "comment is not closed");
 	check_parse_fails("{% raw %}", "'raw' is not closed");
@@ -694,6 +683,43 @@ test_errors(void **state)
 					  "outside a loop");
 	check_parse_fails("{{ '\\ud800' }}", "no character");
 	check_parse_fails("{{ 99999999999999999999 }}", "64 bits");
+}
+
+/* What Jinja has and no published template uses is refused by name and line, never ignored. */
+static void
+test_unsupported(void **state)
+{
+	static const char *const filters[] = {"e", "escape", "format", "batch(2)", "sum", "min", "max"};
+	static const char *const methods[] = {"format", "rfind", "index", "count", "isdigit"};
+	char source[64];
+
+	for (size_t i = 0; i < sizeof(filters) / sizeof(filters[0]); i++)
+	{
+		snprintf(source, sizeof(source), "\n{{ 'x' | %s }}", filters[i]);
+		check_fails(source, "line 2: there is no filter named");
+	}
+	for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++)
+	{
+		snprintf(source, sizeof(source), "\n{{ 'x'.%s('x') }}", methods[i]);
+		check_fails(source, "is undefined");
+	}
+	check_fails("\n{{ 'x' is lower }}", "line 2: there is no test named 'lower'");
+	check_fails("{{ 'a%s' % 'x' }}", "string % string is not possible");
+	check_fails("{{ [1] * 2 }}", "list * integer is not possible");
+	check_fails("{{ [1] < [2] }}", "list and list have no order");
+	check_fails("{{ 2 ** -1 }}", "negative power");
+	check_fails("{{ 7.5 // 2 }}{{ 1.5 % 1 }}", "integers only");
+	check_fails("{{ 'a'.replace('', 'b') }}", "empty string");
+	check_fails("{{ '7' | int(0, 16) }}", "takes 1 arguments");
+	check_fails("{{ 1.5 | round(0, 'ceil') }}", "takes 1 arguments");
+	check_fails("{% for i in [1] %}{{ loop.changed(i) }}{% endfor %}", "'changed' is undefined");
+	check_fails("{{ namespace() }}", "a namespace cannot be printed");
+	check_fails("{% macro m(a) %}{% endmacro %}{{ m(b=1) }}", "macro 'm' has no parameter");
+	check_parse_fails("\n{% with a = 1 %}{% endwith %}", "line 2: the tag 'with'");
+	check_parse_fails("{{ 0x1f }}", "unexpected 'x1f'");
+	check_parse_fails("{{ messages.0 }}", "unexpected '0'");
+	check_parse_fails("{{ '\\101' }}", "octal");
+	check_parse_fails("{{ 1 not 2 }}", "unexpected '2'");
 }
 
 /* raise_exception's message is the whole text; the line is in the detail. */
@@ -722,7 +748,7 @@ main(void)
 		cmocka_unit_test(test_marks_kwargs),   cmocka_unit_test(test_bounds_time),
 		cmocka_unit_test(test_bounds_depth),   cmocka_unit_test(test_bounds_source),
 		cmocka_unit_test(test_large_input),    cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_raise),
+		cmocka_unit_test(test_unsupported),    cmocka_unit_test(test_raise),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
