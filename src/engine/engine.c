@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "core/clock.h"
 
 #define BATCH_TOKENS_MAX 8192
 #define RUNNING_MAX 1024
@@ -13,10 +14,7 @@
 int64_t
 llm_engine_now(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t) t.tv_sec * 1000000 + t.tv_nsec / 1000;
+	return llm_clock_ns() / 1000;
 }
 
 /* ---- options ---- */

@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "core/mem.h"
 
 #define INTERNAL_ACTS 4 /* rope tables, gate | up */
@@ -225,21 +225,12 @@ llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err)
 	return LLM_OK;
 }
 
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
-}
-
 /* The whole list on one thread's share; thread 0 keeps the times. */
 static void
 step_run(void *arg, int tid, int n_threads)
 {
 	LlmCpuDevice *dev = arg;
-	double t = tid == 0 ? now() : 0.0;
+	double t = tid == 0 ? llm_clock_seconds() : 0.0;
 
 	for (int32_t i = 0; i < dev->n_ops; i++)
 	{
@@ -250,7 +241,7 @@ step_run(void *arg, int tid, int n_threads)
 		if (tid == 0)
 		{
 			LlmOpStat *stat = &dev->stats[op->kind];
-			double end = now();
+			double end = llm_clock_seconds();
 
 			stat->calls++;
 			stat->seconds += end - t;

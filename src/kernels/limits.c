@@ -8,8 +8,8 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "core/mem.h"
 #include "kernels/kernels.h"
 
@@ -20,15 +20,6 @@
 #define READ_NBYTES ((size_t) 256 << 20)
 #define TURNS 20000 /* of a peak loop between looks at the clock */
 #define CHAINS 12   /* independent accumulators */
-
-static double
-now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
-}
 
 /* A loop and the operations of one call. */
 typedef struct Peak
@@ -236,14 +227,14 @@ job_run(void *arg, int tid, int n_threads)
 static double
 best_time(LlmPool *pool, Job *job, double seconds)
 {
-	double best = INFINITY, start = now(), t = start;
+	double best = INFINITY, start = llm_clock_seconds(), t = start;
 
 	do
 	{
 		double end;
 
 		llm_pool_run(pool, job_run, job);
-		end = now();
+		end = llm_clock_seconds();
 		best = end - t < best ? end - t : best;
 		t = end;
 	} while (t - start < seconds);

@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "core/rng.h"
 #include "engine/llm.h"
 #include "server/cli_args.h"
@@ -80,15 +80,6 @@ options_read(Bench *b, int argc, char **argv)
 		if (b->batches.ids[i] == 0 || b->batches.len > BATCHES_MAX)
 			return llm_cli_usage_error("bench", "--batch takes up to 16 sizes of 1 and more");
 	return -1;
-}
-
-static double
-seconds_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double) t.tv_sec + 1e-9 * (double) t.tv_nsec;
 }
 
 static void
@@ -179,9 +170,9 @@ repetition_run(Bench *b, LlmBenchPhase *p, int64_t n_prompt, int64_t n_gen, int6
 	llm_engine_stats(b->engine, &stats);
 	p->tokens = skip > 0 ? base + p->batch * n_gen - stats.generated_tokens : p->batch * n_prompt;
 	llm_engine_op_stats(b->engine, ignored, LLM_BENCH_OPS_MAX, true);
-	*seconds = seconds_now();
+	*seconds = llm_clock_seconds();
 	status = steps_run(b, base, INT64_MAX, err);
-	*seconds = seconds_now() - *seconds;
+	*seconds = llm_clock_seconds() - *seconds;
 	n = llm_engine_op_stats(b->engine, ops, LLM_BENCH_OPS_MAX, true);
 	for (int i = 0; i < n; i++)
 	{

@@ -21,8 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "server/models.h"
 
@@ -58,15 +58,6 @@ struct LlmEngineThread
 	bool failed;        /* and the process cannot go on */
 	int step_failures;  /* in a row */
 };
-
-static int64_t
-now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
 
 /* ---- answers ---- */
 
@@ -282,7 +273,7 @@ admit(LlmEngineThread *w)
 	llm_models_remove(&w->models, t);
 	t->admitted = true;
 	w->n_admitted++;
-	waited = now_ms() - t->arrived_ms;
+	waited = llm_clock_ms() - t->arrived_ms;
 	if (t->request.timeout_ms > 0 && waited >= WAIT_UNCOUNTED_MS)
 	{
 		int64_t left = t->request.timeout_ms - waited;
@@ -345,11 +336,11 @@ log_load_failure(LlmEngineThread *w, const LlmSpec *spec)
 
 	snprintf(line, sizeof(line), "model \"%s\" cannot be loaded: %s%s%s", spec->spec.path,
 			 w->load_error.text, w->load_error.detail[0] == '\0' ? "" : ": ", w->load_error.detail);
-	if (strcmp(line, w->logged) == 0 && now_ms() - w->logged_ms < LOG_AGAIN_MS)
+	if (strcmp(line, w->logged) == 0 && llm_clock_ms() - w->logged_ms < LOG_AGAIN_MS)
 		return;
 	llm_log(LLM_LOG_WARNING, "%s", line);
 	memcpy(w->logged, line, sizeof(line));
-	w->logged_ms = now_ms();
+	w->logged_ms = llm_clock_ms();
 }
 
 /* A key or a tensor means little to a caller who does not know the file. */
@@ -358,7 +349,7 @@ name_file(LlmError *e, const char *path)
 {
 	char former[sizeof(e->detail)];
 
-	if (strstr(e->text, path) != NULL)
+	if (strstr(e->text, path) != NULL || strstr(e->detail, path) != NULL)
 		return;
 	memcpy(former, e->detail, sizeof(former));
 	llm_error_detail(e, "%s%sModel file: %s", former, former[0] == '\0' ? "" : " ", path);
@@ -370,7 +361,7 @@ static void
 swap(LlmEngineThread *w)
 {
 	LlmSpec *spec = llm_spec_retain(w->models.head->spec);
-	int64_t begin = now_ms();
+	int64_t begin = llm_clock_ms();
 	LlmStatus st;
 
 	llm_models_promote(&w->models, spec);
@@ -385,7 +376,7 @@ swap(LlmEngineThread *w)
 		llm_models_set_resident(&w->models, spec);
 		llm_engine_model(w->engine, &w->model);
 		llm_log(LLM_LOG_INFO, "model \"%s\" loaded in %lld ms: %s, %s, context %d", spec->spec.path,
-				(long long) (now_ms() - begin), w->model.arch, w->model.quantization,
+				(long long) (llm_clock_ms() - begin), w->model.arch, w->model.quantization,
 				w->model.context_length);
 		llm_spec_release(spec);
 		return;
@@ -448,7 +439,7 @@ expire_queue(LlmEngineThread *w)
 {
 	LlmTicket *t;
 
-	while ((t = llm_models_expired(&w->models, now_ms())) != NULL)
+	while ((t = llm_models_expired(&w->models, llm_clock_ms())) != NULL)
 	{
 		LlmError e;
 
@@ -491,7 +482,7 @@ settings(LlmEngineThread *w, LlmServerSettings *s)
 static void
 ticket_arrives(LlmEngineThread *w, LlmTicket *t)
 {
-	t->arrived_ms = now_ms();
+	t->arrived_ms = llm_clock_ms();
 	llm_tickets_add(&w->tickets, t);
 	llm_models_push(&w->models, t);
 	if (w->engine == NULL)
@@ -651,16 +642,8 @@ llm_engine_thread_start(LlmExchange *x, LlmJournalWriter *journal, const char *f
 bool
 llm_engine_thread_join(LlmEngineThread *w, int timeout_ms)
 {
-	struct timespec until;
+	struct timespec until = llm_clock_after(CLOCK_REALTIME, timeout_ms);
 
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += timeout_ms / 1000;
-	until.tv_nsec += (long) (timeout_ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000)
-	{
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
 	if (pthread_timedjoin_np(w->thread, NULL, &until) != 0)
 		return false;
 	atomic_store(&w->x->engine, NULL);

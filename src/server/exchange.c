@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "core/clock.h"
 
 LlmStatus
 llm_exchange_init(LlmExchange *x, LlmError *err)
@@ -108,14 +109,7 @@ sleep_on_wake(LlmExchange *x, int timeout_ms)
 
 	if (timeout_ms < 0)
 		return pthread_cond_wait(&x->wake, &x->mutex) == 0;
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += timeout_ms / 1000;
-	until.tv_nsec += (long) (timeout_ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000)
-	{
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
+	until = llm_clock_after(CLOCK_MONOTONIC, timeout_ms);
 	return pthread_cond_timedwait(&x->wake, &x->mutex, &until) == 0;
 }
 

@@ -28,9 +28,9 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/log.h"
 #include "server/conn.h"
 #include "server/control.h"
@@ -77,15 +77,6 @@ watch(Server *s, int op, int fd, uint32_t events, void *what)
 		return true;
 	llm_log(LLM_LOG_ERROR, "epoll: %s", strerror(errno));
 	return false;
-}
-
-static int64_t
-now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
 static void
@@ -205,7 +196,7 @@ conn_add(Server *s, int fd)
 		return;
 	}
 	c->events = EPOLLIN;
-	c->accepted_ms = now_ms();
+	c->accepted_ms = llm_clock_ms();
 	if (!watch(s, EPOLL_CTL_ADD, fd, EPOLLIN, c))
 	{
 		llm_conn_free(c);
@@ -245,7 +236,7 @@ on_listen(Server *s)
 			llm_log(LLM_LOG_WARNING, "too many connections: %d", s->n_conns);
 		s->full = true;
 		set_accepting(s, false);
-		s->resume_ms = now_ms() + ACCEPT_PAUSE_MS;
+		s->resume_ms = llm_clock_ms() + ACCEPT_PAUSE_MS;
 		return;
 	}
 }
@@ -282,7 +273,7 @@ on_time(Server *s)
 
 	if (s->resume_ms == 0 && s->silent_ms == 0)
 		return -1;
-	now = now_ms();
+	now = llm_clock_ms();
 	if (s->resume_ms != 0 && s->resume_ms <= now)
 	{
 		s->resume_ms = 0;
