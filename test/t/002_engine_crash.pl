@@ -38,11 +38,11 @@ foreach my $signal (qw(SEGV KILL ABRT TERM))
 {
 	my $begin = -s $node->logfile;
 	my $pid = llm_engine_pid($node);
-	my $s = llm_session($node, rows_sql(600));
+	my $s = llm_session($node, rows_sql(1200));
 	llm_active($node);
 	kill $signal, $pid;
 	my ($out, $err) = llm_session_end($s);
-	is($out, llm_answers(600), "SIG$signal: every row has its answer, in order");
+	is($out, llm_answers(1200), "SIG$signal: every row has its answer, in order");
 	is($err, '', "SIG$signal: nobody notices");
 	isnt(llm_engine_pid($node), $pid, "SIG$signal: another engine runs");
 	cmp_ok($node->safe_psql('postgres', 'SELECT requests FROM llm.stat_engine'), '>', 10,
@@ -63,14 +63,19 @@ foreach my $signal (qw(SEGV KILL ABRT TERM))
 
 {
 	my $pid = begin_anew();
-	my @sessions = map { my $k = $_; llm_session($node,
-		"SELECT llm_generate('s$k row ' || i) FROM generate_series(1, 150) i") } 1 .. 8;
+	my $gate = $node->background_psql('postgres');
+	$gate->query_safe('SELECT pg_advisory_lock(1)');
+	my @sessions = map { my $k = $_; llm_session($node, "DO 'BEGIN PERFORM pg_advisory_lock_shared(1); END';
+		SELECT llm_generate('s$k row ' || i) FROM generate_series(1, 300) i") } 1 .. 8;
+	llm_wait_for(sub { $node->safe_psql('postgres',
+		q{SELECT count(*) = 8 FROM pg_stat_activity WHERE wait_event = 'advisory'}) eq 't' });
+	$gate->quit;
 	llm_active($node, 8);
 	kill 'KILL', $pid;
 	foreach my $k (1 .. 8)
 	{
 		my ($out, $err) = llm_session_end($sessions[ $k - 1 ]);
-		is($out, llm_answers(150) =~ s/^/s$k /mgr, "8 backends wait: session $k has its own answers");
+		is($out, llm_answers(300) =~ s/^/s$k /mgr, "8 backends wait: session $k has its own answers");
 		is($err, '', "8 backends wait: session $k sees no error");
 	}
 	llm_is_well($node, 'SIGKILL while 8 backends wait');
@@ -79,11 +84,11 @@ foreach my $signal (qw(SEGV KILL ABRT TERM))
 {
 	my $pid = begin_anew();
 	my $s = llm_session($node, q{SELECT t FROM unnest((SELECT llm_generate(array_agg('row ' || i ORDER BY i))
-		FROM generate_series(1, 400) i)) t});
+		FROM generate_series(1, 1000) i)) t});
 	llm_active($node);
 	kill 'KILL', $pid;
 	my ($out, $err) = llm_session_end($s);
-	is("$out$err", llm_answers(400), 'SIGKILL during a call with an array');
+	is("$out$err", llm_answers(1000), 'SIGKILL during a call with an array');
 	llm_is_well($node, 'SIGKILL during a call with an array');
 }
 
@@ -117,11 +122,11 @@ foreach my $signal (qw(SEGV KILL ABRT TERM))
 
 {
 	my $pid = begin_anew();
-	my $s = llm_session($node, rows_sql(600));
+	my $s = llm_session($node, rows_sql(1200));
 	llm_active($node);
 	$node->safe_psql('postgres', 'SELECT llm_engine_restart()');
 	my ($out, $err) = llm_session_end($s);
-	is("$out$err", llm_answers(600), 'llm_engine_restart: running statements go on');
+	is("$out$err", llm_answers(1200), 'llm_engine_restart: running statements go on');
 	isnt(llm_engine_pid($node), $pid, 'llm_engine_restart: it is another engine');
 	llm_is_well($node, 'llm_engine_restart');
 	# a restart that was asked for is no crash: who ran then is not blamed, however often
@@ -141,7 +146,7 @@ foreach my $signal (qw(SEGV KILL ABRT TERM))
 {
 	my $begin = -s $node->logfile;
 	my $pid = begin_anew();
-	my $s = llm_session($node, rows_sql(600));
+	my $s = llm_session($node, rows_sql(1200));
 	llm_active($node);
 	kill 'STOP', $pid;
 	my $stopped = time();
@@ -150,7 +155,7 @@ foreach my $signal (qw(SEGV KILL ABRT TERM))
 	$node->safe_psql('postgres', 'SELECT state FROM llm.stat_engine');
 	cmp_ok(time() - $stopped, '<', 1.9, 'SIGSTOP: neither the call nor the view hangs');
 	my ($out, $err) = llm_session_end($s);
-	is("$out$err", llm_answers(600), 'SIGSTOP: every row has its answer');
+	is("$out$err", llm_answers(1200), 'SIGSTOP: every row has its answer');
 	ok(llm_gone($pid), 'SIGSTOP: the watchdog has killed it');
 	like(llm_log_since($node, $begin), qr/engine process $pid did not answer for 2000 ms, killing it/,
 		'SIGSTOP: the log says so');

@@ -16,11 +16,11 @@ $node->safe_psql('postgres', 'CREATE TABLE kept AS SELECT 1 AS i');
 
 {
 	my ($supervisor, $engine) = (llm_supervisor_pid($node), llm_engine_pid($node));
-	my $s = llm_session($node, q{SELECT llm_generate('row ' || i) FROM generate_series(1, 400) i});
+	my $s = llm_session($node, q{SELECT llm_generate('row ' || i) FROM generate_series(1, 1000) i});
 	llm_active($node);
 	kill 'TERM', $supervisor;
 	my ($out, $err) = llm_session_end($s);
-	is("$out$err", llm_answers(400), 'SIGTERM of the supervisor: every row has its answer');
+	is("$out$err", llm_answers(1000), 'SIGTERM of the supervisor: every row has its answer');
 	ok(llm_gone($supervisor, $engine), 'SIGTERM of the supervisor: its engine is gone with it');
 	isnt(llm_supervisor_pid($node), $supervisor, 'SIGTERM of the supervisor: another one runs');
 	llm_is_well($node, 'SIGTERM of the supervisor');

@@ -8,13 +8,13 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $primary = llm_cluster('primary', allows_streaming => 1, fault => 'slow_step=2');
-$primary->safe_psql('postgres', q{CREATE TABLE docs AS SELECT i, 'row ' || i AS body FROM generate_series(1, 300) i});
+$primary->safe_psql('postgres', q{CREATE TABLE docs AS SELECT i, 'row ' || i AS body FROM generate_series(1, 1000) i});
 my $rows = q{SELECT llm_generate(body) FROM docs ORDER BY i};
 
 my $s = llm_session($primary, $rows);
 $primary->backup('b');
 my ($out, $err) = llm_session_end($s);
-is("$out$err", llm_answers(300), 'a base backup beside a busy engine');
+is("$out$err", llm_answers(1000), 'a base backup beside a busy engine');
 ok(!-e $primary->backup_dir . '/b/pgsql_tmp.llm_infer.sock', 'the backup is without the socket');
 
 my $standby = PostgreSQL::Test::Cluster->new('standby');
@@ -22,7 +22,7 @@ $standby->init_from_backup($primary, 'b', has_streaming => 1);
 $standby->start;
 $primary->wait_for_catchup($standby);
 is($standby->safe_psql('postgres', 'SELECT pg_is_in_recovery()'), 't', 'it is a standby');
-is($standby->safe_psql('postgres', $rows), llm_answers(300), 'read-only calls work');
+is($standby->safe_psql('postgres', $rows), llm_answers(1000), 'read-only calls work');
 isnt(llm_engine_pid($standby), llm_engine_pid($primary), 'with an engine of its own');
 like(llm_error($standby, q{SELECT llm_model_register('b', 'echo:')}), qr/ERROR:  25006: /, 'registering does not');
 is($standby->safe_psql('postgres', q{SELECT llm_model_load('echo'); SELECT name, state FROM llm.models}),
@@ -35,7 +35,7 @@ llm_is_well($standby, 'calls on a standby');
 	llm_active($standby);
 	kill 'KILL', $pid;
 	($out, $err) = llm_session_end($s);
-	is("$out$err", llm_answers(300), 'SIGKILL of its engine: every row has its answer');
+	is("$out$err", llm_answers(1000), 'SIGKILL of its engine: every row has its answer');
 	llm_is_well($standby, 'SIGKILL of the engine on a standby');
 }
 

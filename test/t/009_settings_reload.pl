@@ -91,11 +91,11 @@ llm_is_well($node, 'a small KV store');
 set('llm_infer.engine_timeout', "'700ms'");
 {
 	my $begin = time();
-	my $s = llm_session($node, q{SELECT llm_generate('row ' || i) FROM generate_series(1, 100) i});
+	my $s = llm_session($node, q{SELECT llm_generate('row ' || i) FROM generate_series(1, 1000) i});
 	llm_active($node);
 	kill 'STOP', llm_engine_pid($node);
 	my ($out, $err) = llm_session_end($s);
-	is("$out$err", llm_answers(100), 'engine_timeout = 700 ms: a stopped engine is replaced');
+	is("$out$err", llm_answers(1000), 'engine_timeout = 700 ms: a stopped engine is replaced');
 	cmp_ok(time() - $begin, '<', 5, 'engine_timeout = 700 ms: in time');
 	isnt(llm_engine_pid($node), $engine, 'engine_timeout = 700 ms: by another one');
 }
