@@ -19,7 +19,6 @@ typedef struct LlmCall LlmCall;
 /* The function behind an oid, or NULL when it is not one of ours that can be batched. Recognised by
  * extension membership and C symbol, never by name; cached, invalidated with the catalog. */
 extern const LlmFunc *llm_func_find(Oid funcid);
-extern const char *llm_func_name(const LlmFunc *func);
 
 /* Counters of one or many calls, for EXPLAIN. */
 typedef struct LlmCallUsage

@@ -13,15 +13,14 @@
 #include "miscadmin.h"
 #include "pg/compat.h"
 #include "pg/connection.h"
-#include "pg/traffic.h"
 #include "pg/guc.h"
 #include "pg/inflight.h"
 #include "pg/shmem.h"
+#include "pg/traffic.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #define TIMEOUT_GRACE_MS 1000 /* after a request's timeout, for the engine to say so itself */
-#define RETRY_MS 50           /* between looks for an engine */
 
 static uint64 next_id = 1;
 static TimestampTz last_ready = 0; /* while waiting: an engine was up, though it did not greet */
@@ -91,7 +90,7 @@ check_deadlines(LlmClientRequest *req)
 			fail_unavailable(req, &status);
 			return 0;
 		}
-		sleep = sleep < 0 ? RETRY_MS : Min(sleep, RETRY_MS);
+		sleep = sleep < 0 ? LLM_TRAFFIC_RETRY_MS : Min(sleep, LLM_TRAFFIC_RETRY_MS);
 	}
 	return sleep;
 }

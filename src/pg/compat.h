@@ -10,6 +10,7 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
+#include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000
 #error "llm_infer needs PostgreSQL 15 or later"
@@ -58,11 +59,9 @@
 
 /* Named on 17+, where an extension can have wait events; "Extension" before. */
 #if PG_VERSION_NUM >= 170000
-#include "utils/wait_event.h"
 #define llm_compat_wait_event(cache, name)                                                         \
 	(*(cache) != 0 ? *(cache) : (*(cache) = WaitEventExtensionNew(name)))
 #else
-#include "utils/wait_event.h"
 #define llm_compat_wait_event(cache, name) ((void) (cache), (uint32) PG_WAIT_EXTENSION)
 #endif
 

@@ -8,8 +8,9 @@
 #include "lib/stringinfo.h"
 #include "pg/encoding.h"
 
-int
-llm_error_sqlstate(LlmStatus status)
+/* SQLSTATE of a status, as ereport wants it. */
+static int
+sqlstate_of(LlmStatus status)
 {
 	switch (status)
 	{
@@ -105,7 +106,7 @@ void
 llm_failure_set_status(LlmFailure *f, LlmStatus status, const char *text, const char *detail,
 					   const char *hint)
 {
-	f->sqlstate = llm_error_sqlstate(status);
+	f->sqlstate = sqlstate_of(status);
 	f->message = llm_encoding_from_utf8(text, strlen(text), NULL);
 	f->detail = detail && *detail ? llm_encoding_from_utf8(detail, strlen(detail), NULL) : NULL;
 	f->hint = hint && *hint ? llm_encoding_from_utf8(hint, strlen(hint), NULL) : NULL;

@@ -22,9 +22,6 @@ typedef struct LlmFailure
 	char *hint;    /* NULL = none */
 } LlmFailure;
 
-/* SQLSTATE of a status, as ereport wants it. */
-extern int llm_error_sqlstate(LlmStatus status);
-
 /* Set f (memory of CurrentMemoryContext) and give back false, so that callers can write
  * `return llm_failure_set(...)`. Clears detail and hint. */
 extern bool llm_failure_set(LlmFailure *f, int sqlstate, const char *fmt, ...) LLM_PRINTF(3, 4);

@@ -117,12 +117,6 @@ llm_func_find(Oid funcid)
 	return func;
 }
 
-const char *
-llm_func_name(const LlmFunc *func)
-{
-	return func->name;
-}
-
 const LlmFunc *
 llm_func_of(LlmFuncKind kind)
 {

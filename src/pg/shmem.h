@@ -1,10 +1,9 @@
 /*
- * pg/shmem.h - the small static shared memory: what the supervisor publishes, what backends count.
+ * pg/shmem.h - the small static shared memory: what the supervisor publishes, what backends do.
  *
- * Locks. control->lock (LWLock) guards the fields of LlmControl down to `message`; only the
- * supervisor writes them, except restart_requested, which anyone sets. It is held for copies only.
- * `changed` is broadcast after a change of state or generation. The counters are atomics. An
- * activity slot belongs to the backend with that proc number: only it writes, under its
+ * Locks. control->lock (LWLock) guards the status, the supervisor's number and restart_requested;
+ * only the supervisor writes them, except restart_requested, which anyone sets. It is held for copies
+ * only. `changed` is broadcast after a change of the status. An activity slot belongs to the backend with that proc number: only it writes, under its
  * changecount (odd = being written); readers copy and compare. A slot outlives its backend: it counts
  * only while the process of that number still has the slot's pid.
  */

@@ -13,7 +13,6 @@
 
 #define SENDS_MAX 16            /* a request that was lost so often is given up */
 #define UNSENT_MAX (256 * 1024) /* bytes in the send buffer before the next SUBMIT is encoded */
-#define RETRY_MS 50             /* between attempts to connect */
 #define UNCOUNTED_MS 100        /* less is not taken off a timeout: the engine quotes the user's */
 
 static TimestampTz down_since = 0; /* as llm_traffic_down_since says */
@@ -244,7 +243,8 @@ reconnect(void)
 	static TimestampTz last_attempt = 0;
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (llm_inflight_empty() || (now >= last_attempt && now - last_attempt < RETRY_MS * 1000))
+	if (llm_inflight_empty() ||
+		(now >= last_attempt && now - last_attempt < LLM_TRAFFIC_RETRY_MS * 1000))
 		return;
 	last_attempt = now;
 	(void) llm_connection_open();

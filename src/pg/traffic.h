@@ -8,6 +8,8 @@
 
 #include "datatype/timestamp.h"
 
+#define LLM_TRAFFIC_RETRY_MS 50 /* between attempts to connect */
+
 /* Move everything that can move: connect when something is pending, receive and hand out answers,
  * send what flow control allows. */
 extern void llm_traffic_advance(void);
