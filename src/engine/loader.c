@@ -338,11 +338,7 @@ llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
 	else if ((st = llm_gguf_open(a->options->model_dir, a->spec->path, &g, err)) == LLM_OK &&
 			 (st = llm_model_config_read(g, &config, err)) == LLM_OK &&
 			 (st = text_open_gguf(a, g, &m, err)) == LLM_OK)
-	{
-		a->progress(a->arg);
-		llm_gguf_digest(g, m.info.digest);
-		a->progress(a->arg);
-	}
+		st = llm_gguf_digest(g, a->progress, a->arg, m.info.digest, err);
 	if (st == LLM_OK && (st = model_open(a, g, &m, err)) == LLM_OK &&
 		(st = store_open(a, kv_type, &m, err)) == LLM_OK &&
 		(st = limits_open(a, &m, err)) == LLM_OK)

@@ -151,6 +151,12 @@ wrong_types_name_key_and_value(void **state)
 }
 
 static void
+count_call(void *arg)
+{
+	++*(int *) arg;
+}
+
+static void
 tensors_are_views_of_the_file(void **state)
 {
 	uint8_t *bytes;
@@ -158,6 +164,7 @@ tensors_are_views_of_the_file(void **state)
 	LlmGguf *g = open_good(&bytes, &nbytes);
 	LlmWeightView v;
 	uint64_t digest[2], other[2];
+	int n_calls = 0;
 
 	assert_int_equal(llm_gguf_n_tensors(g), 3);
 	assert_string_equal(llm_gguf_tensor_name(g, 1), "cube");
@@ -176,12 +183,13 @@ tensors_are_views_of_the_file(void **state)
 	assert_false(llm_gguf_tensor(g, "other", &v)); /* Q4_K has no LlmDtype */
 	assert_int_equal(llm_gguf_tensor_type(g, "other"), 12);
 	assert_int_equal(llm_gguf_tensor_type(g, "none"), -1);
-	llm_gguf_digest(g, digest);
+	assert_int_equal(llm_gguf_digest(g, count_call, &n_calls, digest, NULL), LLM_OK);
+	assert_int_equal(n_calls, 1);
 	llm_gguf_close(g);
 
 	bytes[nbytes - 1] ^= 1;
 	assert_int_equal(llm_gguf_open_memory(bytes, nbytes, &g, NULL), LLM_OK);
-	llm_gguf_digest(g, other);
+	assert_int_equal(llm_gguf_digest(g, NULL, NULL, other, NULL), LLM_OK);
 	assert_true(digest[0] != other[0] || digest[1] != other[1]);
 	llm_gguf_close(g);
 	free(bytes);
@@ -198,12 +206,12 @@ a_file_on_disk_is_opened(void **state)
 	LlmError err = {0};
 	uint64_t a[2], b[2];
 
-	llm_gguf_digest(g, a);
+	assert_int_equal(llm_gguf_digest(g, NULL, NULL, a, NULL), LLM_OK);
 	llm_gguf_close(g);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, bytes, nbytes), nbytes);
 	assert_int_equal(llm_gguf_open(NULL, path, &g, &err), LLM_OK);
-	llm_gguf_digest(g, b);
+	assert_int_equal(llm_gguf_digest(g, NULL, NULL, b, NULL), LLM_OK);
 	assert_memory_equal(a, b, sizeof(a));
 	llm_gguf_close(g);
 
