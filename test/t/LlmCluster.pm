@@ -25,6 +25,9 @@ our @EXPORT = qw(llm_cluster llm_conf llm_extension llm_engine_path llm_fault_wr
 
 my $n_sessions = 0;
 
+# A test that is stopped from outside stops its clusters too: they do so in their END block.
+$SIG{$_} = sub { exit 1 } foreach qw(INT TERM HUP);
+
 # ---- clusters ----
 
 sub llm_engine_path
