@@ -229,6 +229,7 @@ on_done(void *arg, const LlmResult *res)
 	if (r->jsonl == NULL)
 	{
 		putchar('\n');
+		fflush(stdout); /* the report goes to stderr */
 		report_print(res);
 		return;
 	}

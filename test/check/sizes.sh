@@ -27,7 +27,7 @@ if [ -n "$long" ]; then
 fi
 
 # Nothing large in the tree.
-large=$(git ls-files -z | xargs -0 -r stat -c '%s %n' 2>/dev/null | awk '$1 > 1000000')
+large=$(git ls-files -z 2>/dev/null | xargs -0 -r stat -c '%s %n' 2>/dev/null | awk '$1 > 1000000' || true)
 if [ -n "$large" ]; then
     echo "files over 1 MB: $large"
     bad=1

@@ -16,11 +16,21 @@
 #include "server/cli_args.h"
 #include "server/cli_prompts.h"
 
+static int saved_stderr; /* cmocka's summary goes there */
+
 /* What is refused is told on stderr, which the tests keep quiet. */
 static int
 quiet(void **state)
 {
-	return freopen("/dev/null", "w", stderr) == NULL;
+	saved_stderr = dup(STDERR_FILENO);
+	return saved_stderr < 0 || freopen("/dev/null", "w", stderr) == NULL;
+}
+
+static int
+loud(void **state)
+{
+	fflush(stderr);
+	return dup2(saved_stderr, STDERR_FILENO) < 0;
 }
 
 static void
@@ -156,5 +166,5 @@ main(void)
 		cmocka_unit_test(test_prompts_refused),
 	};
 
-	return cmocka_run_group_tests(tests, quiet, NULL);
+	return cmocka_run_group_tests(tests, quiet, loud);
 }
