@@ -121,9 +121,5 @@ llm_cursor_bytes(LlmCursor *c, uint64_t n)
 		return v;                                                                                  \
 	}
 
-CURSOR_READ(u8, uint8_t)
-CURSOR_READ(u16, uint16_t)
 CURSOR_READ(u32, uint32_t)
 CURSOR_READ(u64, uint64_t)
-CURSOR_READ(f32, float)
-CURSOR_READ(f64, double)

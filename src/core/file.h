@@ -32,12 +32,8 @@ typedef struct LlmCursor
 	bool bad;
 } LlmCursor;
 
-uint8_t llm_cursor_u8(LlmCursor *c);
-uint16_t llm_cursor_u16(LlmCursor *c); /* little-endian, as are all below */
-uint32_t llm_cursor_u32(LlmCursor *c);
+uint32_t llm_cursor_u32(LlmCursor *c); /* little-endian */
 uint64_t llm_cursor_u64(LlmCursor *c);
-float llm_cursor_f32(LlmCursor *c);
-double llm_cursor_f64(LlmCursor *c);
 /* Borrow n bytes; NULL and bad when fewer are left. */
 const uint8_t *llm_cursor_bytes(LlmCursor *c, uint64_t n);
 

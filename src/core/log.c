@@ -5,25 +5,15 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static LlmLogLevel min_level = LLM_LOG_INFO;
-
-void
-llm_log_set_level(LlmLogLevel level)
-{
-	min_level = level;
-}
-
 void
 llm_log(LlmLogLevel level, const char *fmt, ...)
 {
-	static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
+	static const char *const names[] = {"INFO", "WARNING", "ERROR"};
 	char line[1000];
 	int n;
 	int m;
 	va_list ap;
 
-	if (level < min_level || level > LLM_LOG_ERROR)
-		return;
 	n = snprintf(line, sizeof(line), "%s ", names[level]);
 	va_start(ap, fmt);
 	m = vsnprintf(line + n, sizeof(line) - (size_t) n - 1, fmt, ap);

@@ -183,7 +183,6 @@ model_forget(LlmEngine *e)
 	e->keys = e->keys_now = NULL;
 	e->n_keys = 0;
 	llm_loader_close(&e->m);
-	llm_arena_fini(&e->spec_strings);
 	e->loaded = false;
 }
 
@@ -191,7 +190,6 @@ LlmStatus
 llm_engine_load(LlmEngine *e, const LlmModelSpec *spec, LlmError *err)
 {
 	LlmLoaderArgs a = {&e->o, spec, e->hook != NULL && e->all_positions, count_progress, e};
-	bool ok = true;
 	LlmStatus st;
 
 	if (e->reqs.n > 0)
@@ -202,13 +200,7 @@ llm_engine_load(LlmEngine *e, const LlmModelSpec *spec, LlmError *err)
 		return llm_error_set(err, LLM_E_INVALID, "a model needs a path");
 	if ((st = llm_loader_open(&a, &e->m, err)) != LLM_OK)
 		return st;
-	e->spec.path = copy(&e->spec_strings, spec->path, &ok);
-	e->spec.chat_template = copy(&e->spec_strings, spec->chat_template, &ok);
-	e->spec.kv_type = copy(&e->spec_strings, spec->kv_type, &ok);
-	e->spec.context_length = spec->context_length;
-	st = ok ? step_memory_create(e, err)
-			: llm_error_set(err, LLM_E_MEMORY, "out of memory for the name of a model");
-	if (st != LLM_OK)
+	if ((st = step_memory_create(e, err)) != LLM_OK)
 		model_forget(e);
 	e->loaded = st == LLM_OK;
 	count_progress(e);
@@ -244,23 +236,6 @@ llm_engine_model(const LlmEngine *e, LlmModelInfo *out)
 	if (e->loaded)
 		*out = e->m.info;
 	return e->loaded;
-}
-
-static bool
-same(const char *a, const char *b)
-{
-	return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
-}
-
-bool
-llm_engine_is_resident(const LlmEngine *e, const LlmModelSpec *spec)
-{
-	const char *a = e->spec.kv_type == NULL ? "f16" : e->spec.kv_type;
-	const char *b = spec->kv_type == NULL ? "f16" : spec->kv_type;
-
-	return e->loaded && same(e->spec.path, spec->path) &&
-		   same(e->spec.chat_template, spec->chat_template) &&
-		   e->spec.context_length == spec->context_length && same(a, b);
 }
 
 /* ---- watching ---- */

@@ -26,8 +26,6 @@ struct LlmEngine
 	/* The resident model; everything here is made by a load and goes with it. */
 	bool loaded;
 	LlmLoaded m;
-	LlmModelSpec spec; /* strings in spec_strings */
-	LlmArena spec_strings;
 	LlmSched *sched;
 	LlmPack *pack;
 	LlmSampleRow *rows;      /* [m.max_out] */

@@ -175,8 +175,6 @@ LlmStatus llm_engine_load(LlmEngine *e, const LlmModelSpec *spec, LlmError *err)
 void llm_engine_unload(LlmEngine *e);
 /* False when no model is resident. */
 bool llm_engine_model(const LlmEngine *e, LlmModelInfo *out);
-/* True when spec is the resident model. */
-bool llm_engine_is_resident(const LlmEngine *e, const LlmModelSpec *spec);
 
 /* ---- work ---- */
 

@@ -8,7 +8,6 @@
 
 #define LLM_PAGE_TOKENS 64  /* tokens per page = positions per attention split (rule R7) */
 #define LLM_KV_GROUPS_MAX 4 /* full, sliding window, draft, next-token-prediction */
-#define LLM_MASK_CAUSAL 0
 
 typedef enum LlmKvKind
 {

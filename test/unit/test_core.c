@@ -441,23 +441,19 @@ test_file_refused(void **state)
 static void
 test_cursor(void **state)
 {
-	static const uint8_t bytes[] = {0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0a,
-									0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0x00, 0x00, 0x80, 0x3f, 0x00,
-									0x00, 0x00, 0x00, 0x00, 0x00, 0xf0, 0x3f, 0xaa, 0xbb};
+	static const uint8_t bytes[] = {0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09,
+									0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f, 0xaa, 0xbb};
 	LlmCursor c = {bytes, sizeof(bytes), false};
 
-	assert_int_equal(llm_cursor_u8(&c), 0x01);
-	assert_int_equal(llm_cursor_u16(&c), 0x0302);
+	assert_ptr_equal(llm_cursor_bytes(&c, 3), bytes);
 	assert_int_equal(llm_cursor_u32(&c), 0x07060504);
 	assert_int_equal(llm_cursor_u64(&c), 0x0f0e0d0c0b0a0908u);
-	assert_true(llm_cursor_f32(&c) == 1.0f);
-	assert_true(llm_cursor_f64(&c) == 1.0);
 	assert_int_equal(c.left, 2);
-	assert_ptr_equal(llm_cursor_bytes(&c, 0), bytes + 27);
+	assert_ptr_equal(llm_cursor_bytes(&c, 0), bytes + 15);
 	assert_false(c.bad);
 	assert_int_equal(llm_cursor_u32(&c), 0); /* two bytes are left */
 	assert_true(c.bad);
-	assert_int_equal(llm_cursor_u8(&c), 0); /* for good */
+	assert_int_equal(llm_cursor_u32(&c), 0); /* for good */
 	assert_null(llm_cursor_bytes(&c, 1));
 	c = (LlmCursor){bytes, sizeof(bytes), false};
 	assert_null(llm_cursor_bytes(&c, UINT64_MAX));
@@ -465,7 +461,7 @@ test_cursor(void **state)
 	c = (LlmCursor){NULL, 0, false};
 	llm_cursor_bytes(&c, 0);
 	assert_false(c.bad);
-	assert_int_equal(llm_cursor_u8(&c), 0);
+	assert_int_equal(llm_cursor_u64(&c), 0);
 	assert_true(c.bad);
 }
 
@@ -579,13 +575,9 @@ test_log(void **state)
 	long_text[sizeof(long_text) - 1] = '\0';
 	assert_int_equal(pipe(fds), 0);
 	dup2(fds[1], STDERR_FILENO);
-	llm_log(LLM_LOG_DEBUG, "unseen");
 	llm_log(LLM_LOG_INFO, "one %d", 1);
 	llm_log(LLM_LOG_WARNING, "two\nERROR lines");
-	llm_log_set_level(LLM_LOG_ERROR);
-	llm_log(LLM_LOG_WARNING, "unseen");
 	llm_log(LLM_LOG_ERROR, "%s", long_text);
-	llm_log_set_level(LLM_LOG_INFO);
 	dup2(saved, STDERR_FILENO);
 	close(saved);
 	close(fds[1]);
