@@ -292,10 +292,11 @@ llm_catalog_list_models(void)
 
 	foreach (lc, list_servers())
 	{
+		ForeignServer *server = GetForeignServerExtended(lfirst_oid(lc), FSV_MISSING_OK);
 		LlmFailure ignored;
-		LlmModel *model = model_of(GetForeignServer(lfirst_oid(lc)), &ignored);
+		LlmModel *model = server ? model_of(server, &ignored) : NULL;
 
-		/* A name that does not convert cannot be in the engine either. */
+		/* Dropped meanwhile; or of a name that does not convert, so not in the engine either. */
 		if (model)
 			models = lappend(models, model);
 	}

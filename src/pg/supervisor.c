@@ -48,6 +48,7 @@ LLM_EXPORTS_END
 #define BACKOFF_FIRST_MS 100.0  /* the first restart is immediate, the second waits this long */
 #define BACKOFF_LAST_MS 10000.0 /* doubled up to this */
 #define HEALTHY_MS 10000.0      /* ready for so long: the next failure is a first one */
+#define FAILURES_LOGGED 3       /* in a row; of those that follow, only what is another failure */
 #define BACKLOG 1024            /* clients that may queue during a restart */
 
 typedef struct Supervisor
@@ -59,7 +60,7 @@ typedef struct Supervisor
 	LlmEngineLog log;     /* of the child */
 	WaitEventSet *waits;  /* latch, postmaster, control, log; rebuilt when one of them changes */
 	LlmEngineStatus status;
-	char last_logged[LLM_MESSAGE_NBYTES]; /* a failure that repeats is logged once */
+	char last_logged[LLM_MESSAGE_NBYTES]; /* the last failure */
 	instr_time turn_began;
 	double ping_ms;       /* since the last PING */
 	double silent_ms;     /* since the last STATE */
@@ -120,10 +121,22 @@ close_channels(void)
 	llm_engine_log_close(&sv.log);
 }
 
+/* The same failure of another process is the same failure. */
+static const char *
+without_pid(const char *why)
+{
+	const char *prefix = "engine process ";
+	Size n = strlen(prefix);
+
+	return strncmp(why, prefix, n) == 0 ? why + n + strspn(why + n, "0123456789") : why;
+}
+
 /* There is no engine, and why; plan the next start. */
 static void
 note_failure(const char *why)
 {
+	bool same;
+
 	if (sv.ready_ms >= HEALTHY_MS)
 		sv.n_failures = 0;
 	sv.restart_ms =
@@ -131,7 +144,8 @@ note_failure(const char *why)
 			? 0
 			: Min(BACKOFF_FIRST_MS * (double) (1 << Min(sv.n_failures - 1, 10)), BACKOFF_LAST_MS);
 	sv.n_failures++;
-	ereport(strcmp(sv.last_logged, why) == 0 ? DEBUG1 : WARNING,
+	same = strcmp(without_pid(sv.last_logged), without_pid(why)) == 0;
+	ereport(same && sv.n_failures > FAILURES_LOGGED ? DEBUG1 : WARNING,
 			(errmsg("llm_infer: %s", why),
 			 sv.restart_ms > 0
 				 ? errdetail("It will be started again in %d ms.", (int) sv.restart_ms)
