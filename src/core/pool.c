@@ -22,7 +22,7 @@
 #endif
 
 #define SPIN_TURNS 4000 /* some 10-20 us of pause instructions */
-#define MAX_THREADS 256
+#define MAX_THREADS 1024
 
 struct LlmPool
 {

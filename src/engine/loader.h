@@ -62,8 +62,8 @@ LlmStatus llm_loader_devices(const char *list, LlmDeviceList *out, LlmError *err
  * memory that is free now, at most 4 GiB; in both cases no more than twice max_running whole
  * contexts, beyond which memory would lie idle.
  *
- * A chat template that cannot be parsed does not keep the model from loading, unless it passes a
- * bound: it fails at its first rendering, with its line. On failure *out is zero.
+ * A chat template that does not parse is refused, with its line; what shows only while it runs fails
+ * the prompt. On failure *out is zero.
  */
 LlmStatus llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err);
 void llm_loader_close(LlmLoaded *m);
