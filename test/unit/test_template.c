@@ -555,6 +555,32 @@ test_bounds_time(void **state)
 	llm_buf_fini(&content);
 }
 
+/* A name is looked for in the scopes around it: that walk is paid for too. */
+static void
+test_bounds_names(void **state)
+{
+	LlmBuf source = {0};
+	char *reads = repeated("{% if g %}{% endif %}", 100, "", "");
+	char set[40];
+	double begin;
+
+	llm_buf_append(&source, "{% macro m() %}", 15);
+	for (int i = 0; i < 4000; i++)
+	{
+		int n = snprintf(set, sizeof(set), "{%% set a%d = 1 %%}", i);
+
+		llm_buf_append(&source, set, (size_t) n);
+	}
+	llm_buf_append(&source, "{% for i in range(9999) %}", 26);
+	llm_buf_append(&source, reads, strlen(reads));
+	llm_buf_append(&source, "{% endfor %}{% endmacro %}{{ m() }}", 35);
+	begin = seconds();
+	check_fails(source.data, "steps of work");
+	assert_true(seconds() - begin < 3); /* 0.04 without sanitizers */
+	llm_buf_fini(&source);
+	free(reads);
+}
+
 static void
 test_bounds_depth(void **state)
 {
@@ -746,9 +772,10 @@ main(void)
 		cmocka_unit_test(test_expressions),    cmocka_unit_test(test_statements),
 		cmocka_unit_test(test_filters),        cmocka_unit_test(test_marks),
 		cmocka_unit_test(test_marks_kwargs),   cmocka_unit_test(test_bounds_time),
-		cmocka_unit_test(test_bounds_depth),   cmocka_unit_test(test_bounds_source),
-		cmocka_unit_test(test_large_input),    cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_unsupported),    cmocka_unit_test(test_raise),
+		cmocka_unit_test(test_bounds_names),   cmocka_unit_test(test_bounds_depth),
+		cmocka_unit_test(test_bounds_source),  cmocka_unit_test(test_large_input),
+		cmocka_unit_test(test_errors),         cmocka_unit_test(test_unsupported),
+		cmocka_unit_test(test_raise),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
