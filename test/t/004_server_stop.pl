@@ -89,6 +89,19 @@ $node->safe_psql('postgres', 'CREATE TABLE kept AS SELECT 1 AS i');
 	llm_is_well($node, 'kill -9 of a backend', resets => $resets);
 }
 
+{
+	my ($supervisor, $engine) = (llm_supervisor_pid($node), llm_engine_pid($node));
+	my $s = llm_session($node, $long);
+	llm_active($node);
+	kill 'KILL', $supervisor;
+	my ($out, $err) = llm_session_end($s);
+	like($err, qr/57P02: |server closed the connection/, 'kill -9 of the supervisor: it resets the cluster as well');
+	$resets++;
+	llm_engine_pid($node, $engine);
+	ok(llm_gone($supervisor, $engine), 'kill -9 of the supervisor: its engine went too');
+	llm_is_well($node, 'kill -9 of the supervisor', resets => $resets);
+}
+
 # ---- the server stops ----
 
 # Stop it while sessions are busy, and start it again.
