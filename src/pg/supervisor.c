@@ -368,7 +368,7 @@ turn(void)
 
 	INSTR_TIME_SET_CURRENT(now);
 	elapsed = INSTR_TIME_GET_MILLISEC(now) - INSTR_TIME_GET_MILLISEC(sv.turn_began);
-	elapsed = Min(Max(elapsed, 0), TURN_MS_MAX);
+	elapsed = Max(elapsed, 0);
 	sv.turn_began = now;
 	if (ConfigReloadPending)
 	{
@@ -379,10 +379,11 @@ turn(void)
 	if (llm_shmem_take_restart_request())
 		replace_engine();
 	if (sv.child.pid != 0)
-		turn_with_child(elapsed);
+		turn_with_child(Min(elapsed, TURN_MS_MAX));
+	else
+		sv.restart_ms -= elapsed;
 	if (sv.child.pid == 0)
 	{
-		sv.restart_ms -= elapsed;
 		if (sv.restart_ms <= 0)
 			start_engine();
 		/* It waits for its settings. */

@@ -141,6 +141,23 @@ foreach my $signal (qw(SEGV KILL ABRT TERM))
 	llm_is_well($node, 'several restarts');
 }
 
+# The seventh failure in a row costs 3.2 s; shorter waits come before it.
+{
+	my $pid = begin_anew();
+	my $killed;
+	for (1 .. 7)
+	{
+		kill 'KILL', $pid;
+		$killed = time();
+		$pid = llm_engine_pid($node, $pid);
+	}
+	my $took = time() - $killed;
+	cmp_ok($took, '>=', 3.1, 'failures in a row: the next start waits');
+	cmp_ok($took, '<', 4.2, 'failures in a row: not longer than it should');
+	begin_anew();
+	llm_is_well($node, 'failures in a row');
+}
+
 # ---- it hangs ----
 
 {
