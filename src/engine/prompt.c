@@ -120,17 +120,53 @@ truncate_text(const LlmLoaded *m, const LlmRequest *r, size_t most, LlmTokens *o
 	return st;
 }
 
+/* Bytes of user text beyond which a prompt is over the context whatever its tokens are, several
+ * times over: such a text is not encoded as a whole, which would hold up every other request. */
+static size_t
+encode_bound(const LlmLoaded *m)
+{
+	return 4 * (size_t) m->info.context_length * (size_t) (m->max_piece > 0 ? m->max_piece : 1);
+}
+
+/* The end of an overlong text that truncation will look at. */
+static LlmStr
+text_clip(LlmStr text, size_t nbytes, LlmTruncate side)
+{
+	size_t begin = side == LLM_TRUNCATE_LEFT ? text.len - nbytes : 0;
+
+	while (begin < text.len && ((unsigned char) text.p[begin] & 0xC0) == 0x80)
+		begin++;
+	nbytes = begin + nbytes < text.len ? nbytes : text.len - begin;
+	return (LlmStr){text.p + begin, llm_utf8_complete(text.p + begin, nbytes)};
+}
+
+static LlmStatus
+overlong_error(const LlmLoaded *m, size_t nbytes, LlmError *err)
+{
+	LlmStatus st = context_error(nbytes / (size_t) m->max_piece, m->info.context_length, err);
+
+	llm_error_detail(err, "A text of %zu bytes has at least so many tokens.", nbytes);
+	return st;
+}
+
 LlmStatus
 llm_prompt_encode(const LlmLoaded *m, const LlmRequest *r, LlmTokens *out, LlmError *err)
 {
 	int32_t context = m->info.context_length;
 	int32_t room = r->max_tokens;
+	LlmRequest clipped = *r;
 	LlmStatus st;
 
 	if (r->system.p != NULL && (r->raw || !m->info.has_template))
 		return llm_error_set(err, LLM_E_INVALID, "a system prompt needs a chat template, but %s",
 							 r->raw ? "the request is raw" : "the model has none");
-	if ((st = encode(m, r, r->prompt, out, err)) != LLM_OK)
+	if (r->prompt.len > encode_bound(m))
+	{
+		if (r->truncate == LLM_TRUNCATE_ERROR)
+			return overlong_error(m, r->prompt.len, err);
+		clipped.prompt = text_clip(r->prompt, encode_bound(m), r->truncate);
+	}
+	if ((st = encode(m, &clipped, clipped.prompt, out, err)) != LLM_OK)
 		return st;
 	if (out->len == 0)
 		return llm_error_set(err, LLM_E_INVALID,
@@ -142,7 +178,7 @@ llm_prompt_encode(const LlmLoaded *m, const LlmRequest *r, LlmTokens *out, LlmEr
 	if (room < 0)
 		room = context / 4;
 	room = room < context / 2 ? room : context / 2;
-	return truncate_text(m, r, (size_t) (context - (room > 1 ? room : 1)), out, err);
+	return truncate_text(m, &clipped, (size_t) (context - (room > 1 ? room : 1)), out, err);
 }
 
 LlmStatus

@@ -273,7 +273,8 @@ context_at_its_edges(void **state)
 
 		err = run_refused(&r, run_request(run_text_of((size_t) over[i] - RUN_AROUND), 64));
 		assert_int_equal(err.code, LLM_E_CONTEXT);
-		assert_int_equal(err.got, over[i]);
+		/* a text that is over it many times is not encoded: the number is a lower bound */
+		assert_int_equal(err.got, over[i] < 4 * RUN_CONTEXT ? over[i] : over[i] - RUN_AROUND);
 		assert_int_equal(err.limit, RUN_CONTEXT - 1);
 		assert_non_null(strstr(err.text, "128"));
 	}
