@@ -93,7 +93,7 @@ static inline LlmLinear *
 linear(Machine *m, const LlmDtype *types, const int32_t *rows, int n_parts, int32_t cols,
 	   bool is_embedding)
 {
-	LlmWeightView views[3];
+	LlmWeightView views[3] = {{0}};
 	LlmLinearSpec spec = {.is_embedding = is_embedding};
 	LlmLinear *l;
 	LlmError err;
