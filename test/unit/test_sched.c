@@ -221,7 +221,7 @@ world_step(World *w, LlmSeq *cancel)
 		if (llm_sched_audit(w->sched, &err) == false)
 			fail_msg("in flight: %s", err.text);
 	}
-	llm_sched_done(w->sched);
+	llm_sched_done(w->sched, true);
 	for (int32_t i = 0; i < n_out; i++)
 	{
 		LlmSeq *seq = completed[i];
@@ -367,13 +367,13 @@ a_chunk_of_a_prefill_wants_no_output(void **state)
 		assert_int_equal(plan->items[0].begin, 16 * i);
 		assert_false(plan->items[0].completes);
 		assert_int_equal(llm_pack_fill(w.pack, plan, false, false)->n_out, 0);
-		llm_sched_done(w.sched);
+		llm_sched_done(w.sched, true);
 	}
 	plan = llm_sched_next(w.sched);
 	assert_int_equal(plan->n_rows, 8);
 	assert_true(plan->items[0].completes);
 	assert_int_equal(llm_pack_fill(w.pack, plan, false, false)->n_out, 1);
-	llm_sched_done(w.sched);
+	llm_sched_done(w.sched, true);
 	llm_sched_remove(w.sched, plan->items[0].seq);
 	world_fini(&w);
 }
@@ -467,7 +467,7 @@ turns_are_fair_over_clients(void **state)
 		LlmSeq *seq = plan->items[0].seq;
 
 		n[seq->client]++;
-		llm_sched_done(w.sched);
+		llm_sched_done(w.sched, true);
 		llm_sched_remove(w.sched, seq);
 	}
 	assert_int_equal(n[0], 10);
@@ -495,7 +495,7 @@ priority_goes_first_and_arrival_decides_within(void **state)
 		LlmSeq *seq = plan->items[0].seq;
 
 		assert_ptr_equal(seq, order[n++]);
-		llm_sched_done(w.sched);
+		llm_sched_done(w.sched, true);
 		llm_sched_remove(w.sched, seq);
 	}
 	world_fini(&w);
@@ -576,9 +576,9 @@ removal_is_idempotent_in_every_state(void **state)
 	llm_sched_remove(w.sched, seq);
 	assert_int_equal(w.n_live, 1);
 	assert_true(seq->n_pages > 0);
-	llm_sched_done(w.sched);
+	llm_sched_done(w.sched, true);
 	assert_int_equal(w.n_live, 0);
-	llm_sched_done(w.sched);
+	llm_sched_done(w.sched, true);
 	world_fini(&w);
 }
 
