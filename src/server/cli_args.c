@@ -99,7 +99,7 @@ option_apply(const LlmCliOption *o, const char *text)
 			*(bool *) o->to = strcmp(text, "on") == 0;
 			if (!*(bool *) o->to && strcmp(text, "off") != 0)
 			{
-				fprintf(stderr, "%s is \"%s\", neither on nor off\n", name, text);
+				fprintf(stderr, "%s: \"%s\" is neither on nor off\n", name, text);
 				return false;
 			}
 			return true;
