@@ -32,6 +32,16 @@ SELECT a.id, l.* FROM a, LATERAL llm_generate(a.body) l ORDER BY a.id;
 SELECT a.id, r.text, r.finish_reason FROM a, LATERAL llm_generate_result(a.body) r ORDER BY a.id;
 SELECT a.id, l.g FROM a LEFT JOIN LATERAL (SELECT llm_generate(b.body) g FROM b WHERE b.id = a.id * 20) l ON true ORDER BY a.id;
 
+-- PostgreSQL would remember one answer for equal inputs: each row makes its own call, batched or not
+CREATE TEMP TABLE many AS SELECT i, i % 5 AS k FROM generate_series(1, 1000) i;
+ANALYZE many;
+EXPLAIN (COSTS OFF) SELECT l.s FROM many, LATERAL (SELECT llm_generate('@seed ' || k) AS s OFFSET 0) l;
+SELECT count(*), count(DISTINCT l.s) FROM many, LATERAL (SELECT llm_generate('@seed ' || k) AS s OFFSET 0) l;
+SET llm_infer.enable_batch = off;
+SELECT count(*), count(DISTINCT l.s) FROM many, LATERAL (SELECT llm_generate('@seed ' || k) AS s OFFSET 0) l;
+RESET llm_infer.enable_batch;
+EXPLAIN (COSTS OFF) SELECT l.s FROM many, LATERAL (SELECT 'no call ' || k AS s OFFSET 0) l;
+
 -- the inner side of a nested loop keeps out; what is hashed or sorted there does not
 BEGIN;
 SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_memoize = off; SET LOCAL enable_material = off;

@@ -240,16 +240,47 @@ cpu_is_first_sibling(int cpu, const cpu_set_t *allowed)
 	return first == cpu || !CPU_ISSET(first, allowed);
 }
 
+/* Whole CPUs of the control group's quota; `none` when there is no limit to be seen. */
+static int
+quota_cpus(int none)
+{
+	FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+	long quota, period;
+	int n = none;
+
+	if (f == NULL)
+		return none;
+	if (fscanf(f, "%ld %ld", &quota, &period) == 2 && quota > 0 && period > 0 &&
+		quota / period < none)
+		n = (int) ((quota + period - 1) / period);
+	fclose(f);
+	return n;
+}
+
+int
+llm_pool_cpus(void)
+{
+	cpu_set_t set;
+	int n;
+
+	if (sched_getaffinity(0, sizeof(set), &set) != 0)
+		return 1;
+	n = CPU_COUNT(&set);
+	return quota_cpus(n > 0 ? n : 1);
+}
+
 int
 llm_pool_physical_cores(void)
 {
 	cpu_set_t set;
 	int n = 0;
+	int cpus = llm_pool_cpus();
 
 	if (sched_getaffinity(0, sizeof(set), &set) != 0)
 		return 1;
 	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
 		if (CPU_ISSET(cpu, &set) && cpu_is_first_sibling(cpu, &set))
 			n++;
+	n = n < cpus ? n : cpus;
 	return n > 0 ? n : 1;
 }

@@ -25,7 +25,10 @@ void llm_pool_run(LlmPool *pool, LlmPoolFn fn, void *arg);
  * foreign process on a core an unbounded spin costs a scheduler slice. */
 void llm_pool_barrier(LlmPool *pool);
 
-/* Number of physical cores that this process may run on, at least 1. */
+/* CPUs that this process may keep busy: its affinity mask, and the quota of its control group where
+ * one is visible (cgroup v2 cpu.max, rounded up). At least 1. */
+int llm_pool_cpus(void);
+/* Of these, physical cores: hyperthread siblings count once. */
 int llm_pool_physical_cores(void);
 
 #endif

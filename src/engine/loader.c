@@ -10,6 +10,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "core/log.h"
 #include "echo/echo_device.h"
 #include "engine/vocab_source.h"
 #include "kernels/cpu_device.h"
@@ -62,6 +63,19 @@ llm_loader_devices(const char *list, LlmDeviceList *out, LlmError *err)
 	}
 }
 
+/* More threads than CPUs would wait for each other at every barrier, a scheduler's slice each time. */
+static int32_t
+threads_allowed(int32_t wanted)
+{
+	int32_t cpus = llm_pool_cpus();
+
+	if (wanted <= cpus)
+		return wanted;
+	llm_log(LLM_LOG_WARNING, "%d threads were asked for, but only %d CPUs may be used: using %d",
+			wanted, cpus, cpus);
+	return cpus;
+}
+
 static LlmStatus
 device_open(const LlmLoaderArgs *a, bool echo, LlmLoaded *m, LlmError *err)
 {
@@ -79,7 +93,7 @@ device_open(const LlmLoaderArgs *a, bool echo, LlmLoaded *m, LlmError *err)
 	}
 	if (echo)
 		return llm_echo_device_create(a->options->fault, &m->dev, err);
-	if ((st = llm_pool_create(a->options->threads, &m->pool, err)) != LLM_OK)
+	if ((st = llm_pool_create(threads_allowed(a->options->threads), &m->pool, err)) != LLM_OK)
 		return st;
 	return llm_cpu_device_create(m->pool, a->options->isa, &m->dev, err);
 }

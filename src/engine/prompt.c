@@ -62,12 +62,13 @@ encode(const LlmLoaded *m, const LlmRequest *r, LlmStr prompt, LlmTokens *out, L
 	return st;
 }
 
+/* about: "" or "at least ", said before the number. */
 static LlmStatus
-context_error(size_t got, int32_t context, LlmError *err)
+context_error(const char *about, size_t got, int32_t context, LlmError *err)
 {
 	llm_error_set(err, LLM_E_CONTEXT,
-				  "the prompt has %zu tokens, but the context of %d holds %d and an answer", got,
-				  context, context - 1);
+				  "the prompt has %s%zu tokens, but the context of %d holds %d and an answer",
+				  about, got, context, context - 1);
 	llm_error_hint(err, "Shorten the prompt, or set the option truncate to left or right.");
 	llm_error_numbers(err, (int64_t) got, context - 1);
 	return LLM_E_CONTEXT;
@@ -108,7 +109,7 @@ truncate_text(const LlmLoaded *m, const LlmRequest *r, size_t most, LlmTokens *o
 		size_t over = out->len - most + (pass == 0 ? 0 : n / 16); /* few passes, whatever happens */
 
 		if (n == 0) /* the template alone is too long */
-			st = context_error(out->len, m->info.context_length, err);
+			st = context_error("", out->len, m->info.context_length, err);
 		else
 		{
 			n -= over < n ? over : n;
@@ -140,15 +141,6 @@ text_clip(LlmStr text, size_t nbytes, LlmTruncate side)
 	return (LlmStr){text.p + begin, llm_utf8_complete(text.p + begin, nbytes)};
 }
 
-static LlmStatus
-overlong_error(const LlmLoaded *m, size_t nbytes, LlmError *err)
-{
-	LlmStatus st = context_error(nbytes / (size_t) m->max_piece, m->info.context_length, err);
-
-	llm_error_detail(err, "A text of %zu bytes has at least so many tokens.", nbytes);
-	return st;
-}
-
 LlmStatus
 llm_prompt_encode(const LlmLoaded *m, const LlmRequest *r, LlmTokens *out, LlmError *err)
 {
@@ -163,7 +155,7 @@ llm_prompt_encode(const LlmLoaded *m, const LlmRequest *r, LlmTokens *out, LlmEr
 	if (r->prompt.len > encode_bound(m))
 	{
 		if (r->truncate == LLM_TRUNCATE_ERROR)
-			return overlong_error(m, r->prompt.len, err);
+			return context_error("at least ", r->prompt.len / (size_t) m->max_piece, context, err);
 		clipped.prompt = text_clip(r->prompt, encode_bound(m), r->truncate);
 	}
 	if ((st = encode(m, &clipped, clipped.prompt, out, err)) != LLM_OK)
@@ -174,7 +166,7 @@ llm_prompt_encode(const LlmLoaded *m, const LlmRequest *r, LlmTokens *out, LlmEr
 	if (out->len < (size_t) context)
 		return LLM_OK;
 	if (r->truncate == LLM_TRUNCATE_ERROR)
-		return context_error(out->len, context, err);
+		return context_error("", out->len, context, err);
 	if (room < 0)
 		room = context / 4;
 	room = room < context / 2 ? room : context / 2;
@@ -224,6 +216,6 @@ llm_prompt_check(const LlmLoaded *m, const int32_t *ids, int32_t n, LlmError *er
 	if (n < 1)
 		return llm_error_set(err, LLM_E_INVALID, "a prompt of %d tokens", n);
 	if (n >= m->info.context_length)
-		return context_error((size_t) n, m->info.context_length, err);
+		return context_error("", (size_t) n, m->info.context_length, err);
 	return check_ids(m, ids, n, err);
 }

@@ -270,7 +270,7 @@ append_done(LlmBuf *out, Llm__Done *m)
 	{
 		LlmError e;
 
-		llm_error_set(&e, LLM_E_UNSUPPORTED, "the answer is larger than the %u bytes of a frame",
+		llm_error_set(&e, LLM_E_CONTEXT, "the answer is larger than the %u bytes of a frame",
 					  LLM_FRAME_MAX);
 		return llm_codec_append_error(out, m->id, &e);
 	}

@@ -535,6 +535,7 @@ test_pool(void **state)
 	}
 	llm_pool_free(NULL);
 	assert_true(llm_pool_physical_cores() >= 1);
+	assert_true(llm_pool_cpus() >= llm_pool_physical_cores());
 }
 
 static void

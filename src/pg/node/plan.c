@@ -18,6 +18,7 @@
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
 #include "optimizer/planner.h"
+#include "pg/call.h"
 #include "pg/compat.h"
 #include "pg/guc.h"
 #include "pg/node/layers.h"
@@ -87,15 +88,22 @@ can_take_apart(Plan *plan)
 	return !tlist_has_multiexpr(plan->targetlist);
 }
 
-static Plan *walk_plan(Plan *plan, bool fixed, int *next_id);
+/* One walk over a finished plan. */
+typedef struct Walk
+{
+	bool batch;  /* nodes are put in; otherwise calls only keep to once per row */
+	int next_id; /* for fresh plan node ids */
+} Walk;
+
+static Plan *walk_plan(Plan *plan, bool fixed, Walk *walk);
 
 static void
-walk_list(List *plans, bool fixed, int *next_id)
+walk_list(List *plans, bool fixed, Walk *walk)
 {
 	ListCell *lc;
 
 	foreach (lc, plans)
-		lfirst(lc) = walk_plan((Plan *) lfirst(lc), fixed, next_id);
+		lfirst(lc) = walk_plan((Plan *) lfirst(lc), fixed, walk);
 }
 
 /* Rows that a LIMIT lets through, 0 = not known while planning. */
@@ -142,10 +150,62 @@ set_bound(Plan *plan, int bound)
 	}
 }
 
+static bool
+call_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncExpr) && llm_func_find(((FuncExpr *) node)->funcid) != NULL)
+		return true;
+	return expression_tree_walker(node, call_walker, context);
+}
+
+static bool plan_calls(Plan *plan);
+
+static bool
+list_calls(List *plans)
+{
+	ListCell *lc;
+
+	foreach (lc, plans)
+	{
+		if (plan_calls((Plan *) lfirst(lc)))
+			return true;
+	}
+	return false;
+}
+
+/* True when a node of the tree calls the model. */
+static bool
+plan_calls(Plan *plan)
+{
+	if (plan == NULL)
+		return false;
+	check_stack_depth();
+	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &llm_node_scan_methods)
+		return true;
+	if (call_walker((Node *) plan->targetlist, NULL) || call_walker((Node *) plan->qual, NULL) ||
+		plan_calls(plan->lefttree) || plan_calls(plan->righttree))
+		return true;
+	switch (nodeTag(plan))
+	{
+		case T_Append:
+			return list_calls(((Append *) plan)->appendplans);
+		case T_MergeAppend:
+			return list_calls(((MergeAppend *) plan)->mergeplans);
+		case T_SubqueryScan:
+			return plan_calls(((SubqueryScan *) plan)->subplan);
+		case T_FunctionScan:
+			return call_walker((Node *) ((FunctionScan *) plan)->functions, NULL);
+		default:
+			return false;
+	}
+}
+
 /* fixed: on the inner side of a join, where nothing is put in: it may be scanned again for every
  * outer row, or be marked and restored. What is read in one go is not. */
 static Plan *
-walk_plan(Plan *plan, bool fixed, int *next_id)
+walk_plan(Plan *plan, bool fixed, Walk *walk)
 {
 	bool inner_fixed;
 
@@ -155,19 +215,24 @@ walk_plan(Plan *plan, bool fixed, int *next_id)
 	if (IsA(plan, Sort) || IsA(plan, Hash))
 		fixed = false;
 	inner_fixed = fixed || IsA(plan, NestLoop) || IsA(plan, MergeJoin);
-	plan->lefttree = walk_plan(plan->lefttree, fixed, next_id);
-	plan->righttree = walk_plan(plan->righttree, inner_fixed, next_id);
+	plan->lefttree = walk_plan(plan->lefttree, fixed, walk);
+	plan->righttree = walk_plan(plan->righttree, inner_fixed, walk);
 	switch (nodeTag(plan))
 	{
 		case T_Append:
-			walk_list(((Append *) plan)->appendplans, fixed, next_id);
+			walk_list(((Append *) plan)->appendplans, fixed, walk);
 			break;
 		case T_MergeAppend:
-			walk_list(((MergeAppend *) plan)->mergeplans, fixed, next_id);
+			walk_list(((MergeAppend *) plan)->mergeplans, fixed, walk);
 			break;
 		case T_SubqueryScan:
 			((SubqueryScan *) plan)->subplan =
-				walk_plan(((SubqueryScan *) plan)->subplan, fixed, next_id);
+				walk_plan(((SubqueryScan *) plan)->subplan, fixed, walk);
+			break;
+		case T_Memoize:
+			/* it would give rows with equal inputs one answer: a call is made once per row */
+			if (plan_calls(plan->lefttree))
+				return plan->lefttree;
 			break;
 		case T_Limit:
 			if (limit_bound((Limit *) plan) > 0)
@@ -176,9 +241,9 @@ walk_plan(Plan *plan, bool fixed, int *next_id)
 		default:
 			break;
 	}
-	if (fixed || !can_take_apart(plan))
+	if (fixed || !walk->batch || !can_take_apart(plan))
 		return plan;
-	return llm_layers_build(plan, next_id);
+	return llm_layers_build(plan, &walk->next_id);
 }
 
 /* Largest plan node id below plan. */
@@ -213,17 +278,17 @@ largest_id(Plan *plan)
 }
 
 static void
-batch_calls(PlannedStmt *stmt)
+walk_statement(PlannedStmt *stmt, bool batch)
 {
-	int next_id = largest_id(stmt->planTree);
+	Walk walk = {batch, largest_id(stmt->planTree)};
 	ListCell *lc;
 
 	foreach (lc, stmt->subplans)
-		next_id = Max(next_id, largest_id((Plan *) lfirst(lc)));
-	next_id++;
-	stmt->planTree = walk_plan(stmt->planTree, false, &next_id);
+		walk.next_id = Max(walk.next_id, largest_id((Plan *) lfirst(lc)));
+	walk.next_id++;
+	stmt->planTree = walk_plan(stmt->planTree, false, &walk);
 	foreach (lc, stmt->subplans)
-		lfirst(lc) = walk_plan((Plan *) lfirst(lc), false, &next_id);
+		lfirst(lc) = walk_plan((Plan *) lfirst(lc), false, &walk);
 }
 
 static PlannedStmt *
@@ -238,8 +303,7 @@ plan_query(Query *parse, const char *query_string, int cursor_options, ParamList
 		stmt = prev_planner_hook(parse, query_string, cursor_options, params);
 	else
 		stmt = standard_planner(parse, query_string, cursor_options, params);
-	if (batch)
-		batch_calls(stmt);
+	walk_statement(stmt, batch);
 	return stmt;
 }
 
