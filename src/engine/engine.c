@@ -22,7 +22,10 @@ llm_engine_now(void)
 LlmEngineOptions
 llm_engine_options_default(void)
 {
-	return (LlmEngineOptions){.devices = "auto", .max_batch_tokens = 512, .max_running = 64};
+	return (LlmEngineOptions){.devices = "auto",
+							  .max_batch_tokens = 512,
+							  .max_running = 64,
+							  .prefix_cache = true};
 }
 
 static LlmStatus
@@ -89,7 +92,7 @@ llm_engine_create(const LlmEngineOptions *o, LlmEngineEvents events, LlmEngine *
 	return LLM_OK;
 }
 
-/* The budget of a step: the settings, within the sizes of the load (what goes beyond waits for the
+/* The settings in force at once. The budget of a step: what they say, within the sizes of the load (what goes beyond waits for the
  * next one); when all rows give logits, also within the outputs that the load made room for. */
 static void
 apply_limits(LlmEngine *e)
@@ -101,6 +104,7 @@ apply_limits(LlmEngine *e)
 	if (e->hook != NULL && e->all_positions && e->m.max_out < rows)
 		rows = e->m.max_out;
 	llm_sched_limits_set(e->sched, rows, e->o.max_running);
+	llm_sched_prefix_set(e->sched, e->o.prefix_cache);
 }
 
 LlmStatus
@@ -114,6 +118,7 @@ llm_engine_settings(LlmEngine *e, const LlmEngineOptions *o, LlmError *err)
 	e->o.max_running = o->max_running;
 	e->o.kv_nbytes = o->kv_nbytes;
 	e->o.threads = o->threads;
+	e->o.prefix_cache = o->prefix_cache;
 	apply_limits(e);
 	return LLM_OK;
 }
@@ -143,6 +148,8 @@ step_memory_create(LlmEngine *e, LlmError *err)
 						  .n_pages = m->store.n_pages,
 						  .max_rows = m->max_rows,
 						  .max_running = m->max_seqs,
+						  .prefix_cache = e->o.prefix_cache,
+						  .numerics = m->info.numerics_key,
 						  .preempt_every = e->o.preempt_every,
 						  .retired = seq_retired};
 	LlmPackSizes ps = {m->max_rows, m->max_seqs, m->max_out, 0, m->store.n_groups};

@@ -130,6 +130,7 @@ typedef struct LlmEngineOptions
 	int64_t kv_nbytes;        /* 0 = a quarter of the free memory, at most 4 GiB */
 	int32_t max_batch_tokens; /* rows in a step, 1 .. 8192; default 512 */
 	int32_t max_running;      /* sequences in a step, 1 .. 1024; default 64 */
+	bool prefix_cache;        /* default true: compute a prefix that requests share once */
 	uint32_t preempt_every;   /* 0 = never; tests: preempt a random request every n steps */
 } LlmEngineOptions;
 
@@ -137,7 +138,7 @@ LlmEngineOptions llm_engine_options_default(void);
 LlmStatus llm_engine_create(const LlmEngineOptions *o, LlmEngineEvents events, LlmEngine **out,
 							LlmError *err);
 void llm_engine_free(LlmEngine *e);
-/* Change max_batch_tokens and max_running; kv_nbytes and threads at the next load. */
+/* Change max_batch_tokens, max_running and prefix_cache; kv_nbytes and threads at the next load. */
 LlmStatus llm_engine_settings(LlmEngine *e, const LlmEngineOptions *o, LlmError *err);
 
 /* ---- models ---- */
@@ -220,7 +221,7 @@ bool llm_engine_audit(const LlmEngine *e, LlmError *err);
 /* Called after each step with the logits of every output row, in step order. */
 typedef void (*LlmLogitsHook)(void *arg, LlmRequestKey key, int32_t position, const float *logits,
 							  int32_t vocab_size);
-/* all_positions: prompt rows give logits as well. */
+/* all_positions: prompt rows give logits as well, but for those found in the prefix cache. */
 void llm_engine_logits_hook(LlmEngine *e, LlmLogitsHook hook, void *arg, bool all_positions);
 /* Feed these ids as the prompt of the next submit instead of its text (teacher forcing, golden
  * prompts). Borrowed until that submit returns. */

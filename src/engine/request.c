@@ -89,6 +89,7 @@ llm_req_create(const LlmRequest *from, const LlmTokens *prompt, int32_t max_new,
 	r->seq.n_prompt = (int32_t) prompt->len;
 	r->seq.client = from->key.client;
 	r->seq.priority = from->priority;
+	r->seq.salt = from->salt;
 	r->seq.alone = from->alone;
 	r->seq.owner = r;
 	*out = r;

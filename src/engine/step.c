@@ -149,6 +149,7 @@ take(LlmEngine *e, LlmReq *r, const LlmSampleOut *out)
 	{
 		r->first_token = llm_engine_now();
 		e->stats.prompt_tokens += r->seq.n_prompt;
+		e->stats.cached_tokens += r->seq.n_cached;
 	}
 	e->stats.generated_tokens++;
 	if (llm_req_token(r, e->m.tok, out->token, &finish, &st))
@@ -195,7 +196,7 @@ execute(LlmEngine *e, const LlmPlan *plan, LlmError *err)
 	announce(e, plan);
 	fill_rows(e, plan, batch->n_out);
 	st = run(e, batch, &out, &failure);
-	llm_sched_done(e->sched);
+	llm_sched_done(e->sched, st == LLM_OK);
 	e->stats.steps++;
 	atomic_fetch_add(&e->progress, 1);
 	if (st != LLM_OK)
@@ -229,7 +230,7 @@ llm_engine_step(LlmEngine *e, bool *idle, LlmError *err)
 		if (plan->n_rows > 0)
 			st = execute(e, plan, err);
 		else
-			llm_sched_done(e->sched);
+			llm_sched_done(e->sched, true);
 	}
 	*idle = e->reqs.n == 0;
 	return st;

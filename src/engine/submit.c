@@ -49,6 +49,7 @@ llm_engine_end(LlmEngine *e, LlmReq *r, LlmFinish finish, const LlmError *error)
 						.error = error,
 						.finish = finish,
 						.prompt_tokens = r->seq.n_prompt,
+						.cached_tokens = r->seq.n_cached,
 						.completion_tokens = r->n_new,
 						.queue_ms = ms_since(r->submitted, r->first_step),
 						.first_token_ms = ms_since(r->submitted, r->first_token),

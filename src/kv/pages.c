@@ -1,4 +1,4 @@
-/* kv/pages.c - free list and reference counts of one KV group's pages. */
+/* kv/pages.c - free list, reference counts and kept pages of one KV group. */
 #include "kv/pages.h"
 
 #include <stdlib.h>
@@ -10,6 +10,8 @@ struct LlmPages
 	int32_t free_head;  /* last page that became free; 0 = none */
 	int32_t *refs;      /* [n_pages] owners; page 0 has one that never goes */
 	int32_t *next_free; /* [n_pages] 0 = end of the list */
+	bool *kept;         /* [n_pages] content worth keeping without an owner */
+	int32_t n_cached;   /* kept pages without an owner */
 	int32_t bad_page;   /* first wrong release or ref, -1 = none */
 };
 
@@ -23,7 +25,8 @@ llm_kv_pages_create(int32_t n_pages, LlmPages **out, LlmError *err)
 							 n_pages);
 	if ((p = calloc(1, sizeof(*p))) == NULL ||
 		(p->refs = calloc((size_t) n_pages, sizeof(int32_t))) == NULL ||
-		(p->next_free = calloc((size_t) n_pages, sizeof(int32_t))) == NULL)
+		(p->next_free = calloc((size_t) n_pages, sizeof(int32_t))) == NULL ||
+		(p->kept = calloc((size_t) n_pages, sizeof(bool))) == NULL)
 	{
 		llm_kv_pages_free(p);
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for the table of %d KV pages",
@@ -47,6 +50,7 @@ llm_kv_pages_free(LlmPages *p)
 		return;
 	free(p->refs);
 	free(p->next_free);
+	free(p->kept);
 	free(p);
 }
 
@@ -78,8 +82,21 @@ held_by_someone(LlmPages *p, int32_t page)
 void
 llm_kv_pages_ref(LlmPages *p, int32_t page)
 {
-	if (held_by_someone(p, page))
+	if (page > 0 && page < p->n_pages && p->kept[page] && p->refs[page] == 0)
+	{
+		p->refs[page] = 1;
+		p->n_cached--;
+	}
+	else if (held_by_someone(p, page))
 		p->refs[page]++;
+}
+
+static void
+give_back(LlmPages *p, int32_t page)
+{
+	p->next_free[page] = p->free_head;
+	p->free_head = page;
+	p->n_free++;
 }
 
 void
@@ -87,15 +104,47 @@ llm_kv_pages_release(LlmPages *p, int32_t page)
 {
 	if (!held_by_someone(p, page) || --p->refs[page] > 0)
 		return;
-	p->next_free[page] = p->free_head;
-	p->free_head = page;
-	p->n_free++;
+	if (p->kept[page])
+		p->n_cached++;
+	else
+		give_back(p, page);
+}
+
+void
+llm_kv_pages_keep(LlmPages *p, int32_t page)
+{
+	if (held_by_someone(p, page))
+		p->kept[page] = true;
+}
+
+void
+llm_kv_pages_forget(LlmPages *p, int32_t page)
+{
+	if (!p->kept[page])
+		return;
+	p->kept[page] = false;
+	if (p->refs[page] > 0)
+		return;
+	p->n_cached--;
+	give_back(p, page);
+}
+
+bool
+llm_kv_pages_kept(const LlmPages *p, int32_t page)
+{
+	return p->kept[page];
+}
+
+int32_t
+llm_kv_pages_refs(const LlmPages *p, int32_t page)
+{
+	return p->refs[page];
 }
 
 LlmPageCounts
 llm_kv_pages_counts(const LlmPages *p)
 {
-	LlmPageCounts c = {.total = p->n_pages - 1, .free = p->n_free};
+	LlmPageCounts c = {.total = p->n_pages - 1, .free = p->n_free, .cached = p->n_cached};
 
 	c.referenced = c.total - c.free - c.cached;
 	return c;
@@ -106,6 +155,7 @@ llm_kv_pages_audit(const LlmPages *p, const int32_t *held, LlmError *err)
 {
 	int32_t n_free = 0;
 	int32_t n_unreferenced = 0;
+	int32_t n_cached = 0;
 
 	if (p->bad_page >= 0)
 	{
@@ -115,7 +165,8 @@ llm_kv_pages_audit(const LlmPages *p, const int32_t *held, LlmError *err)
 	}
 	for (int32_t page = p->free_head; page != 0; page = p->next_free[page])
 	{
-		if (page < 0 || page >= p->n_pages || p->refs[page] != 0 || ++n_free >= p->n_pages)
+		if (page < 0 || page >= p->n_pages || p->refs[page] != 0 || p->kept[page] ||
+			++n_free >= p->n_pages)
 		{
 			llm_error_set(err, LLM_E_INTERNAL, "the list of free KV pages is broken at page %d",
 						  page);
@@ -130,12 +181,19 @@ llm_kv_pages_audit(const LlmPages *p, const int32_t *held, LlmError *err)
 						  p->refs[page], held[page]);
 			return false;
 		}
-		n_unreferenced += p->refs[page] == 0;
+		n_unreferenced += p->refs[page] == 0 && !p->kept[page];
+		n_cached += p->refs[page] == 0 && p->kept[page];
 	}
 	if (n_free != p->n_free || n_free != n_unreferenced)
 	{
 		llm_error_set(err, LLM_E_INTERNAL, "%d KV pages are free, %d on the list, %d counted",
 					  n_unreferenced, n_free, p->n_free);
+		return false;
+	}
+	if (n_cached != p->n_cached)
+	{
+		llm_error_set(err, LLM_E_INTERNAL, "%d KV pages are cached, %d counted", n_cached,
+					  p->n_cached);
 		return false;
 	}
 	return true;

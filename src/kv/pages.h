@@ -2,8 +2,11 @@
  * kv/pages.h - who owns which page of a KV group: ids, a free list and reference counts.
  *
  * Knows no tensors: a page is a number in 1 .. n_pages - 1. Page 0 is all zeros on the device, is
- * never handed out and never written. At any time every page is either free (no reference, on the
- * free list) or referenced; llm_kv_pages_audit proves it against what the holders say they hold.
+ * never handed out and never written. At any time every page is in one of three states, and
+ * llm_kv_pages_audit proves it against what the holders say they hold:
+ *   free        no reference, not kept, on the free list
+ *   cached      no reference, but kept: its content may be used again
+ *   referenced  by one or more owners, kept or not
  */
 #ifndef LLM_KV_PAGES_H
 #define LLM_KV_PAGES_H
@@ -30,15 +33,24 @@ void llm_kv_pages_free(LlmPages *p);
 
 /* A page with one reference, or 0 when none is free. Its content is what its last owner left. */
 int32_t llm_kv_pages_alloc(LlmPages *p);
-/* One more owner of a referenced page. */
+/* One more owner of a referenced or cached page. */
 void llm_kv_pages_ref(LlmPages *p, int32_t page);
-/* One owner less; the page is free when it was the last. Releasing a page that nobody holds, or an
+/* One owner less; when it was the last, a kept page is cached and any other free. Releasing a page that nobody holds, or an
  * id out of range, changes nothing but makes every later audit fail. */
 void llm_kv_pages_release(LlmPages *p, int32_t page);
 
+/* Keep a referenced page's content beyond its last owner. */
+void llm_kv_pages_keep(LlmPages *p, int32_t page);
+/* Its content is of no more use: a cached page is free at once, a referenced one after its last
+ * owner. */
+void llm_kv_pages_forget(LlmPages *p, int32_t page);
+bool llm_kv_pages_kept(const LlmPages *p, int32_t page);
+/* Owners of a page. */
+int32_t llm_kv_pages_refs(const LlmPages *p, int32_t page);
+
 LlmPageCounts llm_kv_pages_counts(const LlmPages *p);
 
-/* True when the free list and the counts are consistent and held[page] equals the references of
+/* True when the free list, the kept pages and the counts are consistent and held[page] equals the references of
  * every page. held [n_pages] is filled by the caller with the references that owners know of. */
 bool llm_kv_pages_audit(const LlmPages *p, const int32_t *held, LlmError *err);
 

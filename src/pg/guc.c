@@ -15,6 +15,7 @@ int llm_guc_threads = 0;
 int llm_guc_kv_cache_memory = 0;
 int llm_guc_max_batch_tokens = 512;
 int llm_guc_max_running = 64;
+bool llm_guc_prefix_cache = true;
 int llm_guc_engine_timeout = 60000;
 char *llm_guc_default_model = NULL;
 int llm_guc_max_tokens = 256;
@@ -84,6 +85,8 @@ static const Setting settings[] = {
 	 PGC_SIGHUP, 0, gettext_noop("Most tokens that one step of the engine computes.")},
 	{"llm_infer.max_running", SETTING_INT, &llm_guc_max_running, NULL, 64, 1, 1024, PGC_SIGHUP, 0,
 	 gettext_noop("Most requests that are in one step of the engine.")},
+	{"llm_infer.prefix_cache", SETTING_BOOL, &llm_guc_prefix_cache, NULL, true, 0, 0, PGC_SIGHUP, 0,
+	 gettext_noop("Computes the beginning that prompts of a role share only once.")},
 	{"llm_infer.engine_timeout", SETTING_INT, &llm_guc_engine_timeout, NULL, 60000, 100,
 	 INT_MAX / 4, PGC_SIGHUP, GUC_UNIT_MS,
 	 gettext_noop("Time after which an engine without progress is killed, and for which a call "

@@ -252,6 +252,8 @@ send_settings(void)
 	settings.max_batch_tokens = llm_guc_max_batch_tokens;
 	settings.has_max_running = true;
 	settings.max_running = llm_guc_max_running;
+	settings.has_prefix_cache = true;
+	settings.prefix_cache = llm_guc_prefix_cache;
 	frame.body_case = LLM__FRAME__BODY_SETTINGS;
 	frame.settings = &settings;
 	llm_link_append(&sv.control, &frame);

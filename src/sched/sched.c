@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "core/rng.h"
+#include "kv/prefix.h"
+#include "sched/hold.h"
 #include "sched/queue.h"
 
 struct LlmSched
@@ -12,7 +14,7 @@ struct LlmSched
 	LlmSchedOptions o;   /* as created: the sizes of the arrays */
 	int32_t max_rows;    /* in force, <= o.max_rows */
 	int32_t max_running; /* in force, <= o.max_running */
-	LlmPages *pages[LLM_KV_GROUPS_MAX];
+	LlmPrefix *prefix;   /* the pages of all groups, and what is cached in them */
 	LlmSchedQueue queue; /* sequences that wait */
 	LlmSeq **running;    /* [o.max_running] best first */
 	int32_t n_running;
@@ -29,8 +31,12 @@ struct LlmSched
 LlmStatus
 llm_sched_create(const LlmSchedOptions *o, LlmSched **out, LlmError *err)
 {
+	LlmPrefixOptions po = {.n_groups = o->n_groups,
+						   .n_pages = o->n_pages,
+						   .on = o->prefix_cache,
+						   .numerics = o->numerics};
 	LlmSched *s;
-	LlmStatus st = LLM_OK;
+	LlmStatus st;
 
 	if (o->n_groups < 1 || o->n_groups > LLM_KV_GROUPS_MAX || o->max_rows < 1 || o->max_running < 1)
 		return llm_error_set(err, LLM_E_INVALID, "a scheduler of %d rows, %d sequences, %d groups",
@@ -42,8 +48,7 @@ llm_sched_create(const LlmSchedOptions *o, LlmSched **out, LlmError *err)
 	s->max_running = o->max_running;
 	s->running = calloc((size_t) o->max_running, sizeof(*s->running));
 	s->plan.items = calloc((size_t) o->max_running, sizeof(*s->plan.items));
-	for (int g = 0; g < o->n_groups && st == LLM_OK; g++)
-		st = llm_kv_pages_create(o->n_pages, &s->pages[g], err);
+	st = llm_kv_prefix_create(&po, &s->prefix, err);
 	if (st == LLM_OK)
 		s->held = calloc((size_t) o->n_pages, sizeof(*s->held));
 	if (st == LLM_OK && (s->running == NULL || s->plan.items == NULL || s->held == NULL))
@@ -61,8 +66,7 @@ llm_sched_free(LlmSched *s)
 {
 	if (s == NULL)
 		return;
-	for (int g = 0; g < LLM_KV_GROUPS_MAX; g++)
-		llm_kv_pages_free(s->pages[g]);
+	llm_kv_prefix_free(s->prefix);
 	free(s->running);
 	free(s->plan.items);
 	free(s->held);
@@ -82,48 +86,10 @@ llm_sched_limits_set(LlmSched *s, int32_t max_rows, int32_t max_running)
 	s->max_running = clamp(max_running, s->o.max_running);
 }
 
-/* ---- pages ---- */
-
-static int32_t
-pages_free(const LlmSched *s)
+void
+llm_sched_prefix_set(LlmSched *s, bool on)
 {
-	int32_t n = INT32_MAX;
-
-	for (int g = 0; g < s->o.n_groups; g++)
-	{
-		int32_t f = llm_kv_pages_counts(s->pages[g]).free;
-
-		n = f < n ? f : n;
-	}
-	return n;
-}
-
-/* Give seq pages for all its known tokens in every group; false (and nothing taken) when there are
- * not enough. */
-static bool
-pages_grow(LlmSched *s, LlmSeq *seq)
-{
-	int32_t need = llm_seq_pages((int32_t) seq->tokens.len);
-
-	if (need > seq->cap_pages || need - seq->n_pages > pages_free(s))
-		return false;
-	for (; seq->n_pages < need; seq->n_pages++)
-		for (int g = 0; g < s->o.n_groups; g++)
-			seq->table[g][seq->n_pages] = llm_kv_pages_alloc(s->pages[g]);
-	return true;
-}
-
-/* Give all pages back; nothing of the sequence is computed any more. */
-static void
-pages_drop(LlmSched *s, LlmSeq *seq)
-{
-	while (seq->n_pages > 0)
-	{
-		seq->n_pages--;
-		for (int g = 0; g < s->o.n_groups; g++)
-			llm_kv_pages_release(s->pages[g], seq->table[g][seq->n_pages]);
-	}
-	seq->n_computed = 0;
+	llm_kv_prefix_switch(s->prefix, on);
 }
 
 /* ---- the running list ---- */
@@ -162,7 +128,7 @@ static void
 preempt(LlmSched *s, LlmSeq *seq)
 {
 	running_remove(s, seq);
-	pages_drop(s, seq);
+	llm_sched_hold_drop(s->prefix, seq);
 	seq->state = LLM_SEQ_WAITING;
 	seq->n_preempted++;
 	seq->stepped = false;
@@ -228,7 +194,7 @@ static void
 step_pages(LlmSched *s)
 {
 	for (int32_t i = 0; i < s->n_running; i++)
-		while (i < s->n_running && !pages_grow(s, s->running[i]))
+		while (i < s->n_running && !llm_sched_hold_grow(s->prefix, s->running[i]))
 			preempt(s, s->running[s->n_running - 1]);
 }
 
@@ -262,6 +228,16 @@ step_prefill(LlmSched *s, LlmSeq *seq)
 		schedule(s, seq, n);
 }
 
+/* A prefill goes on, from the pages that another sequence has entered meanwhile if that is further. */
+static void
+step_prefill_on(LlmSched *s, LlmSeq *seq)
+{
+	LlmPrefixHit hit = llm_sched_hold_find(s->prefix, seq);
+
+	llm_sched_hold_take(s->prefix, seq, &hit);
+	step_prefill(s, seq);
+}
+
 /* Free pages that must remain after an admission, so that running sequences can grow for a while
  * without preempting anybody. */
 static int32_t
@@ -276,12 +252,16 @@ step_admit(LlmSched *s)
 	while (budget(s) > 0 && s->n_running < s->max_running)
 	{
 		LlmSeq *seq = llm_sched_queue_best(&s->queue);
+		LlmPrefixHit hit;
 
-		if (seq == NULL || (s->n_running > 0 && (seq->alone || s->running[0]->alone)) ||
-			llm_seq_pages((int32_t) seq->tokens.len) + watermark(s) > pages_free(s))
+		if (seq == NULL || (s->n_running > 0 && (seq->alone || s->running[0]->alone)))
 			return;
-		if (!pages_grow(s, seq))
+		hit = llm_sched_hold_find(s->prefix, seq);
+		if (llm_seq_pages((int32_t) seq->tokens.len) - hit.n_pages + watermark(s) >
+			llm_kv_prefix_available(s->prefix) - hit.n_idle)
 			return;
+		llm_sched_hold_take(s->prefix, seq, &hit);
+		llm_sched_hold_grow(s->prefix, seq); /* there are enough: that was the condition */
 		llm_sched_queue_unlink(&s->queue, seq);
 		llm_sched_queue_served(&s->queue, seq);
 		if (seq->ticket == 0)
@@ -303,7 +283,7 @@ llm_sched_next(LlmSched *s)
 	step_decodes(s);
 	for (int32_t i = 0; i < s->n_running; i++)
 		if (rest(s->running[i]) > 1)
-			step_prefill(s, s->running[i]);
+			step_prefill_on(s, s->running[i]);
 	if (s->plan.n_preempted == 0)
 		step_admit(s);
 	s->in_flight = true;
@@ -314,13 +294,13 @@ llm_sched_next(LlmSched *s)
 static void
 retire(LlmSched *s, LlmSeq *seq)
 {
-	pages_drop(s, seq);
+	llm_sched_hold_drop(s->prefix, seq);
 	llm_sched_queue_leave(&s->queue, seq);
 	s->o.retired(s->o.arg, seq);
 }
 
 void
-llm_sched_done(LlmSched *s)
+llm_sched_done(LlmSched *s, bool stored)
 {
 	if (!s->in_flight)
 		return;
@@ -329,6 +309,8 @@ llm_sched_done(LlmSched *s)
 	{
 		LlmSeq *seq = s->plan.items[i].seq;
 
+		if (stored)
+			llm_sched_hold_enter(s->prefix, seq);
 		if (--seq->in_flight == 0 && seq->state == LLM_SEQ_DONE)
 		{
 			s->plan.items[i].seq = NULL;
@@ -415,18 +397,7 @@ llm_sched_preemptions(const LlmSched *s)
 LlmPageCounts
 llm_sched_pages(const LlmSched *s)
 {
-	LlmPageCounts sum = {0};
-
-	for (int g = 0; g < s->o.n_groups; g++)
-	{
-		LlmPageCounts c = llm_kv_pages_counts(s->pages[g]);
-
-		sum.total += c.total;
-		sum.free += c.free;
-		sum.cached += c.cached;
-		sum.referenced += c.referenced;
-	}
-	return sum;
+	return llm_kv_prefix_counts(s->prefix);
 }
 
 /* The pages that seq holds in group g, counted into held; false when it holds too few or too many
@@ -436,6 +407,7 @@ audit_seq(const LlmSched *s, const LlmSeq *seq, int g)
 {
 	if (seq->n_computed < 0 || seq->n_computed > (int32_t) seq->tokens.len ||
 		seq->n_pages < llm_seq_pages(seq->n_computed) ||
+		seq->n_entered > seq->n_computed / LLM_PAGE_TOKENS ||
 		seq->n_pages > llm_seq_pages((int32_t) seq->tokens.len))
 		return false;
 	for (int32_t i = 0; i < seq->n_pages; i++)
@@ -463,9 +435,11 @@ llm_sched_audit(const LlmSched *s, LlmError *err)
 		for (int32_t i = 0; s->in_flight && i < s->plan.n_items && ok; i++)
 			if (s->plan.items[i].seq->state == LLM_SEQ_DONE)
 				ok = audit_seq(s, s->plan.items[i].seq, g);
-		if (ok && !llm_kv_pages_audit(s->pages[g], s->held, err))
+		if (ok && !llm_kv_prefix_audit_pages(s->prefix, g, s->held, err))
 			return false;
 	}
+	if (ok && !llm_kv_prefix_audit(s->prefix, err))
+		return false;
 	for (const LlmSchedClient *c = s->queue.clients; c != NULL; c = c->next)
 		for (const LlmSeq *q = c->head; q != NULL; q = q->next, n_waiting++)
 			ok = ok && q->state == LLM_SEQ_WAITING && q->n_pages == 0 && q->n_computed == 0;

@@ -16,6 +16,11 @@
  *      all its known tokens are free and a watermark of free pages remains (the watermark is waived
  *      for the only sequence). Nobody is let past the best one that waits, so none starves.
  *
+ * Free means free or cached: pages that hold a prefix nobody uses now are taken when none is empty.
+ * An admitted sequence starts after its longest cached prefix, and each later step of its prefill
+ * jumps to the end of what others have entered meanwhile; that changes what is computed, never a
+ * bit. Full pages are entered by llm_sched_done, prompt and generated tokens alike (kv/prefix.h).
+ *
  * Progress: the running sequence of highest priority and earliest ticket is never preempted for
  * want of pages, and llm_sched_submit refuses what the whole pool could not hold.
  *
@@ -39,6 +44,8 @@ typedef struct LlmSchedOptions
 	int32_t n_pages;        /* pages of each group, with page 0 */
 	int32_t max_rows;       /* rows in a step */
 	int32_t max_running;    /* running sequences */
+	bool prefix_cache;      /* pages are kept and found by their tokens */
+	uint64_t numerics;      /* of the stored bits: part of the key of cached pages */
 	uint32_t preempt_every; /* 0 = never; tests: preempt some running sequence every n steps */
 	/* A removed sequence is out of the scheduler's hands: its pages are back, its owner may free
 	 * it. Called from llm_sched_remove, or from llm_sched_done when a step was in flight. */
@@ -71,6 +78,9 @@ void llm_sched_free(LlmSched *s);
 /* Lower or raise the budget; values are kept within 1 .. what llm_sched_create got. */
 void llm_sched_limits_set(LlmSched *s, int32_t max_rows, int32_t max_running);
 
+/* Turn the prefix cache on or off; off drops what is cached. */
+void llm_sched_prefix_set(LlmSched *s, bool on);
+
 /* Tokens of the longest sequence that the pool can hold: the last token is never stored. */
 int32_t llm_sched_longest(const LlmSched *s);
 /* LLM_E_KV_MEMORY with both numbers when the pool can never hold a sequence of max_len tokens. */
@@ -87,17 +97,18 @@ void llm_sched_remove(LlmSched *s, LlmSeq *seq);
  * step before must have been given to llm_sched_done. */
 const LlmPlan *llm_sched_next(LlmSched *s);
 
-/* The step has run (or failed): its pages are no longer in use by it. Call before tokens are
- * appended or sequences removed. */
-void llm_sched_done(LlmSched *s);
+/* The step has run or failed: its pages are no longer in use by it. stored = it ran well, so its rows
+ * are in their pages and full pages may be cached. Call before tokens are appended or sequences
+ * removed. After a failure every sequence of the step must be removed. */
+void llm_sched_done(LlmSched *s, bool stored);
 
 int32_t llm_sched_running(const LlmSched *s);
 int32_t llm_sched_waiting(const LlmSched *s);
 int64_t llm_sched_preemptions(const LlmSched *s); /* since creation */
 LlmPageCounts llm_sched_pages(const LlmSched *s); /* sum over groups */
 
-/* True when every page is free or held by exactly the sequences that should hold it, and the queues
- * agree with their counts. */
+/* True when every page is free, cached or held by exactly the sequences that should hold it, the
+ * cache is sound, and the queues agree with their counts. */
 bool llm_sched_audit(const LlmSched *s, LlmError *err);
 
 #endif

@@ -31,11 +31,14 @@ typedef struct LlmSeq
 	int32_t n_computed;  /* tokens whose KV is stored, or will be by the step in flight */
 	uint64_t client;     /* round robin goes over clients */
 	int32_t priority;    /* higher first */
+	uint64_t salt;       /* who may share cached pages with it */
 	bool alone;          /* no other sequence in the batch */
 	LlmSeqState state;   /* scheduler's, as are all below */
 	int32_t in_flight;   /* submitted steps that refer to the pages */
 	int32_t n_preempted; /* times */
 	bool stepped;        /* finished its known tokens at least once since its admission */
+	int32_t n_cached;    /* tokens found in the cache before its first token */
+	int32_t n_entered;   /* pages from the first on that are entries of the cache */
 	uint64_t arrival;    /* order of submission, from 1 */
 	uint64_t ticket;     /* order of first admission, from 1; 0 = never admitted */
 	int32_t n_pages;     /* pages held, the same in every group */
@@ -55,7 +58,7 @@ llm_seq_pages(int32_t n)
 }
 
 /* An empty sequence with room for max_len tokens and their pages; fields set by the caller
- * afterwards: tokens, n_prompt, client, priority, alone, owner. LLM_E_MEMORY. */
+ * afterwards: tokens, n_prompt, client, priority, salt, alone, owner. LLM_E_MEMORY. */
 LlmStatus llm_seq_init(LlmSeq *s, int32_t max_len, int32_t n_groups, LlmError *err);
 /* Frees the sequence's memory; it must hold no page. */
 void llm_seq_fini(LlmSeq *s);

@@ -95,6 +95,14 @@ option_apply(const LlmCliOption *o, const char *text)
 		case LLM_CLI_FLAG:
 			*(bool *) o->to = true;
 			return true;
+		case LLM_CLI_ONOFF:
+			*(bool *) o->to = strcmp(text, "on") == 0;
+			if (!*(bool *) o->to && strcmp(text, "off") != 0)
+			{
+				fprintf(stderr, "%s: \"%s\" is neither on nor off\n", name, text);
+				return false;
+			}
+			return true;
 		case LLM_CLI_TEXT:
 			*(const char **) o->to = text;
 			return true;

@@ -23,6 +23,7 @@ bool llm_cli_list(const char *option, const char *text, int64_t max, LlmTokens *
 typedef enum LlmCliKind
 {
 	LLM_CLI_FLAG,  /* nothing; bool, set to true */
+	LLM_CLI_ONOFF, /* "on" or "off"; bool */
 	LLM_CLI_TEXT,  /* const char *, borrowed from argv */
 	LLM_CLI_I32,   /* int32_t or uint32_t, min .. max */
 	LLM_CLI_I64,   /* int64_t, min .. max */

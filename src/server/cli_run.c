@@ -70,9 +70,10 @@ static const char usage_text[] =
 	"  --context N          context length (default: the model's)\n"
 	"  --batch-tokens N     tokens in a step (default 512)\n"
 	"  --running N          prompts in a step (default 64)\n"
+	"  --prefix-cache on|off  compute what prompts share once (default on)\n"
 	"  --preempt-every N    for tests: preempt a random prompt every N steps\n"
 	"  --dump-logits FILE   write the logits of every step as raw 32-bit floats\n"
-	"  --dump-all           those of prompt tokens as well\n"
+	"  --dump-all           those of prompt tokens as well; turns the prefix cache off\n"
 	"  --help               print this\n";
 
 /* -1 = go on; otherwise the exit status. */
@@ -99,6 +100,7 @@ options_read(Run *r, int argc, char **argv)
 		{"context", LLM_CLI_I32, &r->spec.context_length, 1, INT32_MAX},
 		{"batch-tokens", LLM_CLI_I32, &o->max_batch_tokens, 1, 8192},
 		{"running", LLM_CLI_I32, &o->max_running, 1, 1024},
+		{"prefix-cache", LLM_CLI_ONOFF, &o->prefix_cache},
 		{"preempt-every", LLM_CLI_I32, &o->preempt_every, 0, UINT32_MAX},
 		{"dump-logits", LLM_CLI_TEXT, &r->dump},
 		{"dump-all", LLM_CLI_FLAG, &r->dump_all},
@@ -108,6 +110,7 @@ options_read(Run *r, int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	o->kv_nbytes = r->kv_megabytes << 20;
+	o->prefix_cache = o->prefix_cache && !r->dump_all; /* a hit has no rows to dump */
 	if (r->spec.path == NULL)
 		return llm_cli_usage_error("run", "--model is missing");
 	if ((r->prompt != NULL) + (r->prompt_ids.len > 0) + (r->jsonl != NULL) != 1)
@@ -239,10 +242,11 @@ on_done(void *arg, const LlmResult *res)
 		r->outcomes[i].line = json_pack("{s:I, s:o}", "id", (json_int_t) i, "tokens", tokens);
 	else
 		r->outcomes[i].line =
-			json_pack("{s:I, s:s%, s:o, s:s, s:i, s:i}", "id", (json_int_t) i, "text",
+			json_pack("{s:I, s:s%, s:o, s:s, s:i, s:i, s:i}", "id", (json_int_t) i, "text",
 					  res->text.len > 0 ? res->text.p : "", res->text.len, "tokens", tokens,
 					  "finish", finish_name(res->finish), "prompt_tokens", res->prompt_tokens,
-					  "completion_tokens", res->completion_tokens);
+					  "cached_tokens", res->cached_tokens, "completion_tokens",
+					  res->completion_tokens);
 	outcomes_print(r);
 }
 

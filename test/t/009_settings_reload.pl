@@ -58,6 +58,21 @@ set('llm_infer.max_running', 64);
 set('llm_infer.max_batch_tokens', 512);
 llm_is_well($node, 'new limits of a step');
 
+# ---- prefix_cache ----
+
+{
+	# 240 bytes and 20 around them: four full pages
+	my $cached = q{SELECT cached_tokens FROM llm_generate_result(repeat('again ', 40), max_tokens => 1)};
+	$node->safe_psql('postgres', $cached);
+	is($node->safe_psql('postgres', $cached), '256', 'a prompt finds its pages');
+	set('llm_infer.prefix_cache', 'off');
+	is($node->safe_psql('postgres', $cached), '0', 'prefix_cache = off: it does not');
+	is($node->safe_psql('postgres', 'SELECT kv_pages_cached FROM llm.stat_engine'), '0', 'and no page is kept');
+	set('llm_infer.prefix_cache', 'on');
+	is($node->safe_psql('postgres', "$cached; $cached") =~ s/\n/ /gr, '0 256', 'prefix_cache = on: it does again');
+}
+llm_is_well($node, 'another prefix_cache');
+
 # ---- what cannot change ----
 
 like(set('llm_infer.devices', "'cpu'"), qr/parameter "llm_infer.devices" cannot be changed without restarting/,

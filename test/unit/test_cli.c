@@ -72,6 +72,24 @@ test_lists(void **state)
 	llm_tokens_fini(&t);
 }
 
+static void
+test_on_and_off(void **state)
+{
+	bool v = true;
+	const LlmCliOption table[] = {{"cache", LLM_CLI_ONOFF, &v}};
+	char *argv[] = {"run", "--cache", "off", NULL};
+
+	assert_int_equal(llm_cli_options_read(3, argv, table, 1, ""), -1);
+	assert_false(v);
+	argv[2] = "on";
+	assert_int_equal(llm_cli_options_read(3, argv, table, 1, ""), -1);
+	assert_true(v);
+	argv[2] = "yes";
+	assert_int_equal(llm_cli_options_read(3, argv, table, 1, ""), LLM_CLI_USAGE_STATUS);
+	argv[2] = "";
+	assert_int_equal(llm_cli_options_read(3, argv, table, 1, ""), LLM_CLI_USAGE_STATUS);
+}
+
 /* Read text as a file of prompts. */
 static LlmStatus
 read_text(LlmCliPrompts *p, const char *text, LlmError *err)
@@ -160,9 +178,8 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_numbers),
-		cmocka_unit_test(test_lists),
-		cmocka_unit_test(test_prompts),
+		cmocka_unit_test(test_numbers),         cmocka_unit_test(test_lists),
+		cmocka_unit_test(test_on_and_off),      cmocka_unit_test(test_prompts),
 		cmocka_unit_test(test_prompts_refused),
 	};
 

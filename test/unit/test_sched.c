@@ -35,6 +35,7 @@ typedef struct World
 	int n_finished;
 	uint64_t step;
 	int64_t n_rows;
+	int64_t n_cached; /* tokens that finished sequences found in the cache */
 	LlmSchedOptions o;
 } World;
 
@@ -57,7 +58,8 @@ retired(void *arg, LlmSeq *seq)
 }
 
 static void
-world_init(World *w, int32_t n_pages, int32_t max_rows, int32_t max_running, uint32_t preempt_every)
+world_init_with(World *w, int32_t n_pages, int32_t max_rows, int32_t max_running,
+				uint32_t preempt_every, bool prefix_cache)
 {
 	LlmPackSizes sizes = {max_rows, max_running, max_running, LEN_MAX, GROUPS};
 	LlmError err;
@@ -68,6 +70,7 @@ world_init(World *w, int32_t n_pages, int32_t max_rows, int32_t max_running, uin
 							 .n_pages = n_pages,
 							 .max_rows = max_rows,
 							 .max_running = max_running,
+							 .prefix_cache = prefix_cache,
 							 .preempt_every = preempt_every,
 							 .retired = retired,
 							 .arg = w};
@@ -75,6 +78,12 @@ world_init(World *w, int32_t n_pages, int32_t max_rows, int32_t max_running, uin
 	assert_int_equal(llm_pack_create(&sizes, &w->pack, &err), LLM_OK);
 	for (int g = 0; g < GROUPS; g++)
 		w->store[g] = calloc((size_t) n_pages * LLM_PAGE_TOKENS, sizeof(int32_t));
+}
+
+static void
+world_init(World *w, int32_t n_pages, int32_t max_rows, int32_t max_running, uint32_t preempt_every)
+{
+	world_init_with(w, n_pages, max_rows, max_running, preempt_every, false);
 }
 
 /* Everything must be back. */
@@ -85,7 +94,8 @@ world_fini(World *w)
 
 	assert_int_equal(w->n_live, 0);
 	assert_int_equal(llm_sched_running(w->sched) + llm_sched_waiting(w->sched), 0);
-	assert_int_equal(c.free, c.total);
+	assert_int_equal(c.free + c.cached, c.total);
+	assert_true(w->o.prefix_cache || c.cached == 0);
 	assert_int_equal(c.total, GROUPS * (w->n_pages - 1));
 	llm_sched_free(w->sched);
 	llm_pack_free(w->pack);
@@ -106,6 +116,13 @@ hash_token(uint32_t h, int32_t id)
 	return (h ^ (uint32_t) id) * 0x9E3779B1u + 0x7F4A7C15u;
 }
 
+static int32_t
+prompt_token(uint64_t client, uint32_t family, int32_t i)
+{
+	return (int32_t) (llm_rng_u32(client, family, (uint32_t) i) % 50021);
+}
+
+/* With the prefix cache, all prompts of a client begin alike. */
 static LlmSeq *
 seq_submit(World *w, uint64_t client, int32_t priority, int32_t n_prompt, int32_t n_new, bool alone)
 {
@@ -119,9 +136,10 @@ seq_submit(World *w, uint64_t client, int32_t priority, int32_t n_prompt, int32_
 	seq->alone = alone;
 	seq->n_prompt = n_prompt;
 	for (int32_t i = 0; i < n_prompt; i++)
-		assert_true(llm_tokens_push(&seq->tokens, (int32_t) (llm_rng_u32(client, (uint32_t) w->step,
-																		 (uint32_t) i) %
-															 50021)));
+		assert_true(
+			llm_tokens_push(&seq->tokens,
+							prompt_token(client, w->o.prefix_cache ? 0 : (uint32_t) w->step, i)));
+	seq->salt = client % 2;
 	while (place < SEQS_MAX && w->live[place] != NULL)
 		place++;
 	assert_in_range(place, 0, SEQS_MAX - 1);
@@ -221,7 +239,7 @@ world_step(World *w, LlmSeq *cancel)
 		if (llm_sched_audit(w->sched, &err) == false)
 			fail_msg("in flight: %s", err.text);
 	}
-	llm_sched_done(w->sched);
+	llm_sched_done(w->sched, true);
 	for (int32_t i = 0; i < n_out; i++)
 	{
 		LlmSeq *seq = completed[i];
@@ -233,6 +251,7 @@ world_step(World *w, LlmSeq *cancel)
 		{
 			check_tokens(seq);
 			w->n_finished++;
+			w->n_cached += seq->n_cached;
 			llm_sched_remove(w->sched, seq);
 		}
 	}
@@ -253,13 +272,13 @@ drain(World *w, int max_steps)
 
 /* Random arrivals, lengths, priorities, clients and cancels, in a pool that is often too small. */
 static void
-storm(uint64_t seed, int n_steps, int32_t n_pages, int32_t max_rows, int32_t max_running,
-	  uint32_t preempt_every)
+storm_with(uint64_t seed, int n_steps, int32_t n_pages, int32_t max_rows, int32_t max_running,
+		   uint32_t preempt_every, bool prefix_cache)
 {
 	World w;
 	uint32_t n_submitted = 0;
 
-	world_init(&w, n_pages, max_rows, max_running, preempt_every);
+	world_init_with(&w, n_pages, max_rows, max_running, preempt_every, prefix_cache);
 	for (int i = 0; i < n_steps; i++)
 	{
 		uint32_t r = llm_rng_u32(seed, (uint32_t) i, 0);
@@ -290,9 +309,17 @@ storm(uint64_t seed, int n_steps, int32_t n_pages, int32_t max_rows, int32_t max
 	}
 	drain(&w, 60000);
 	assert_true(n_submitted > 0 && w.n_finished > 0);
+	assert_int_equal(w.n_cached > 0, prefix_cache);
 	if (preempt_every != 0)
 		assert_true(llm_sched_preemptions(w.sched) > 0);
 	world_fini(&w);
+}
+
+static void
+storm(uint64_t seed, int n_steps, int32_t n_pages, int32_t max_rows, int32_t max_running,
+	  uint32_t preempt_every)
+{
+	storm_with(seed, n_steps, n_pages, max_rows, max_running, preempt_every, false);
 }
 
 static void
@@ -326,6 +353,16 @@ storm_with_forced_preemption(void **state)
 	storm(6, 10000, 60, 64, 16, 3);
 	storm(7, 4000, 12, 64, 16, 1);
 	storm(8, 4000, 60, 32, 16, 2);
+}
+
+static void
+storm_with_the_prefix_cache(void **state)
+{
+	storm_with(21, 10000, 400, 128, 32, 0, true);
+	storm_with(22, 10000, 9, 64, 16, 0, true);
+	storm_with(23, 5000, 40, 1, 8, 0, true);
+	storm_with(24, 5000, 60, 64, 16, 3, true);
+	storm_with(25, 5000, 12, 64, 16, 1, true);
 }
 
 static void
@@ -367,13 +404,13 @@ a_chunk_of_a_prefill_wants_no_output(void **state)
 		assert_int_equal(plan->items[0].begin, 16 * i);
 		assert_false(plan->items[0].completes);
 		assert_int_equal(llm_pack_fill(w.pack, plan, false, false)->n_out, 0);
-		llm_sched_done(w.sched);
+		llm_sched_done(w.sched, true);
 	}
 	plan = llm_sched_next(w.sched);
 	assert_int_equal(plan->n_rows, 8);
 	assert_true(plan->items[0].completes);
 	assert_int_equal(llm_pack_fill(w.pack, plan, false, false)->n_out, 1);
-	llm_sched_done(w.sched);
+	llm_sched_done(w.sched, true);
 	llm_sched_remove(w.sched, plan->items[0].seq);
 	world_fini(&w);
 }
@@ -467,7 +504,7 @@ turns_are_fair_over_clients(void **state)
 		LlmSeq *seq = plan->items[0].seq;
 
 		n[seq->client]++;
-		llm_sched_done(w.sched);
+		llm_sched_done(w.sched, true);
 		llm_sched_remove(w.sched, seq);
 	}
 	assert_int_equal(n[0], 10);
@@ -495,7 +532,7 @@ priority_goes_first_and_arrival_decides_within(void **state)
 		LlmSeq *seq = plan->items[0].seq;
 
 		assert_ptr_equal(seq, order[n++]);
-		llm_sched_done(w.sched);
+		llm_sched_done(w.sched, true);
 		llm_sched_remove(w.sched, seq);
 	}
 	world_fini(&w);
@@ -576,9 +613,9 @@ removal_is_idempotent_in_every_state(void **state)
 	llm_sched_remove(w.sched, seq);
 	assert_int_equal(w.n_live, 1);
 	assert_true(seq->n_pages > 0);
-	llm_sched_done(w.sched);
+	llm_sched_done(w.sched, true);
 	assert_int_equal(w.n_live, 0);
-	llm_sched_done(w.sched);
+	llm_sched_done(w.sched, true);
 	world_fini(&w);
 }
 
@@ -622,6 +659,7 @@ main(void)
 		cmocka_unit_test(storm_with_one_row_per_step),
 		cmocka_unit_test(storm_with_more_decodes_than_rows),
 		cmocka_unit_test(storm_with_forced_preemption),
+		cmocka_unit_test(storm_with_the_prefix_cache),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
