@@ -5,6 +5,7 @@
 
 #include <limits.h>
 
+#include "llm.pb-c.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 
@@ -16,6 +17,7 @@ int llm_guc_kv_cache_memory = 0;
 int llm_guc_max_batch_tokens = 512;
 int llm_guc_max_running = 64;
 bool llm_guc_prefix_cache = true;
+int llm_guc_prefix_cache_scope = LLM__PREFIX_SCOPE__SCOPE_ROLE;
 int llm_guc_engine_timeout = 60000;
 char *llm_guc_default_model = NULL;
 int llm_guc_max_tokens = 256;
@@ -30,6 +32,13 @@ static bool preloaded = false;
 static const struct config_enum_entry on_error_values[] = {
 	{"error", LLM_ON_ERROR_ERROR, false},
 	{"null", LLM_ON_ERROR_NULL, false},
+	{NULL, 0, false},
+};
+
+static const struct config_enum_entry prefix_scope_values[] = {
+	{"role", LLM__PREFIX_SCOPE__SCOPE_ROLE, false},
+	{"database", LLM__PREFIX_SCOPE__SCOPE_DATABASE, false},
+	{"cluster", LLM__PREFIX_SCOPE__SCOPE_CLUSTER, false},
 	{NULL, 0, false},
 };
 
@@ -54,6 +63,7 @@ typedef struct Setting
 	GucContext context;
 	int flags; /* unit */
 	const char *help;
+	const struct config_enum_entry *values; /* of an enumeration; the last has no name */
 } Setting;
 
 /* A negative temperature between -1 and 0 would mean nothing. */
@@ -86,7 +96,13 @@ static const Setting settings[] = {
 	{"llm_infer.max_running", SETTING_INT, &llm_guc_max_running, NULL, 64, 1, 1024, PGC_SIGHUP, 0,
 	 gettext_noop("Most requests that are in one step of the engine.")},
 	{"llm_infer.prefix_cache", SETTING_BOOL, &llm_guc_prefix_cache, NULL, true, 0, 0, PGC_SIGHUP, 0,
-	 gettext_noop("Computes the beginning that prompts of a role share only once.")},
+	 gettext_noop("Computes the beginning that prompts share only once.")},
+	{"llm_infer.prefix_cache_scope", SETTING_ENUM, &llm_guc_prefix_cache_scope, NULL,
+	 LLM__PREFIX_SCOPE__SCOPE_ROLE, 0, 0, PGC_SIGHUP, 0,
+	 gettext_noop(
+		 "Whose prompts share beginnings: those of a role in a database, of a database, or "
+		 "of the cluster."),
+	 prefix_scope_values},
 	{"llm_infer.engine_timeout", SETTING_INT, &llm_guc_engine_timeout, NULL, 60000, 100,
 	 INT_MAX / 4, PGC_SIGHUP, GUC_UNIT_MS,
 	 gettext_noop("Time after which an engine without progress is killed, and for which a call "
@@ -104,7 +120,7 @@ static const Setting settings[] = {
 	{"llm_infer.timeout", SETTING_INT, &llm_guc_timeout, NULL, 0, 0, INT_MAX, PGC_USERSET,
 	 GUC_UNIT_MS, gettext_noop("Time that one call may take; 0 means any.")},
 	{"llm_infer.on_error", SETTING_ENUM, &llm_guc_on_error, NULL, LLM_ON_ERROR_ERROR, 0, 0,
-	 PGC_USERSET, 0, gettext_noop("What a row that fails does: error or null.")},
+	 PGC_USERSET, 0, gettext_noop("What a row that fails does: error or null."), on_error_values},
 };
 
 bool
@@ -137,7 +153,7 @@ define_setting(const Setting *s)
 									   s->flags, NULL, NULL, NULL);
 			break;
 		case SETTING_ENUM:
-			DefineCustomEnumVariable(s->name, s->help, NULL, s->var, (int) s->boot, on_error_values,
+			DefineCustomEnumVariable(s->name, s->help, NULL, s->var, (int) s->boot, s->values,
 									 s->context, s->flags, NULL, NULL, NULL);
 			break;
 	}

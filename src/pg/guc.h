@@ -20,7 +20,8 @@ extern int llm_guc_kv_cache_memory; /* kB, 0 = a share of free memory */
 extern int llm_guc_max_batch_tokens;
 extern int llm_guc_max_running;
 extern bool llm_guc_prefix_cache;
-extern int llm_guc_engine_timeout; /* ms */
+extern int llm_guc_prefix_cache_scope; /* Llm__PrefixScope */
+extern int llm_guc_engine_timeout;     /* ms */
 /* user */
 extern char *llm_guc_default_model; /* '' = the only one there is */
 extern int llm_guc_max_tokens;      /* 256 */

@@ -254,6 +254,8 @@ send_settings(void)
 	settings.max_running = llm_guc_max_running;
 	settings.has_prefix_cache = true;
 	settings.prefix_cache = llm_guc_prefix_cache;
+	settings.has_prefix_scope = true;
+	settings.prefix_scope = (Llm__PrefixScope) llm_guc_prefix_cache_scope;
 	frame.body_case = LLM__FRAME__BODY_SETTINGS;
 	frame.settings = &settings;
 	llm_link_append(&sv.control, &frame);

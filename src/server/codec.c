@@ -185,7 +185,7 @@ enum_fields(const Llm__Submit *m, LlmRequest *r, LlmError *err)
 }
 
 LlmStatus
-llm_codec_request(const Llm__Submit *m, LlmRequest *r, LlmError *err)
+llm_codec_request(const Llm__Submit *m, Llm__PrefixScope scope, LlmRequest *r, LlmError *err)
 {
 	LlmStatus st;
 
@@ -218,7 +218,9 @@ llm_codec_request(const Llm__Submit *m, LlmRequest *r, LlmError *err)
 	r->ignore_eos = m->has_ignore_eos && m->ignore_eos;
 	r->stream = m->has_stream && m->stream;
 	r->priority = m->has_priority ? m->priority : 0;
-	r->salt = prefix_salt(m->has_database ? m->database : 0, m->has_role ? m->role : 0);
+	r->salt =
+		prefix_salt(m->has_database && scope != LLM__PREFIX_SCOPE__SCOPE_CLUSTER ? m->database : 0,
+					m->has_role && scope == LLM__PREFIX_SCOPE__SCOPE_ROLE ? m->role : 0);
 	return LLM_OK;
 }
 

@@ -254,7 +254,7 @@ on_submit(LlmConn *c, const LlmConnHost *h, Llm__Frame *f, uint32_t nbytes)
 	LlmSpec *spec = handle_find(c, m->model);
 	LlmRequest request;
 	LlmError e;
-	LlmStatus st = llm_codec_request(m, &request, &e);
+	LlmStatus st = llm_codec_request(m, h->prefix_scope, &request, &e);
 
 	if (spec == NULL)
 		st = llm_error_set(&e, LLM_E_PROTOCOL, "model handle %u was never loaded", m->model);

@@ -75,8 +75,9 @@ typedef struct LlmConn
 typedef struct LlmConnHost
 {
 	LlmExchange *exchange;
-	uint64_t cookie;     /* from SETTINGS */
-	uint32_t generation; /* from SETTINGS */
+	uint64_t cookie;               /* from SETTINGS */
+	uint32_t generation;           /* from SETTINGS */
+	Llm__PrefixScope prefix_scope; /* from SETTINGS */
 } LlmConnHost;
 
 /* fd is taken over. NULL when memory is out (fd is closed). A peer of another user is turned away. */

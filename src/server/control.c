@@ -77,6 +77,7 @@ on_settings(LlmControl *c, LlmConnHost *host, const Llm__Settings *m)
 	}
 	host->cookie = m->cookie;
 	host->generation = m->generation;
+	host->prefix_scope = m->has_prefix_scope ? m->prefix_scope : LLM__PREFIX_SCOPE__SCOPE_ROLE;
 	llm_exchange_post(host->exchange, cmd);
 	c->has_settings = true;
 	return true;

@@ -37,7 +37,7 @@ try_frame(const Llm__Frame *f)
 
 	if (f->body_case == LLM__FRAME__BODY_SUBMIT)
 	{
-		if (llm_codec_request(f->submit, &r, &e) == LLM_OK)
+		if (llm_codec_request(f->submit, LLM__PREFIX_SCOPE__SCOPE_ROLE, &r, &e) == LLM_OK)
 			check_request(&r);
 		else if (e.text[0] == '\0')
 			abort();

@@ -70,6 +70,21 @@ llm_is_well($node, 'new limits of a step');
 	is($node->safe_psql('postgres', 'SELECT kv_pages_cached FROM llm.stat_engine'), '0', 'and no page is kept');
 	set('llm_infer.prefix_cache', 'on');
 	is($node->safe_psql('postgres', "$cached; $cached") =~ s/\n/ /gr, '0 256', 'prefix_cache = on: it does again');
+
+	# a fresh text is asked by one role, then by another: does the second find pages?
+	$node->safe_psql('postgres', 'CREATE ROLE neighbour; GRANT USAGE ON FOREIGN SERVER echo TO neighbour');
+	my $n = 0;
+	my $shared = sub {
+		$n++;
+		my $ask = "SELECT cached_tokens FROM llm_generate_result(repeat('text $n ', 40), max_tokens => 1)";
+		my ($first, $second) = split /\n/, $node->safe_psql('postgres', "$ask; SET ROLE neighbour; $ask");
+		return $second > 0;
+	};
+	ok(!$shared->(), 'roles do not share pages');
+	set('llm_infer.prefix_cache_scope', 'database');
+	ok(llm_wait_for($shared), 'prefix_cache_scope = database: they do');
+	set('llm_infer.prefix_cache_scope', 'role');
+	ok(llm_wait_for(sub { !$shared->() }), 'prefix_cache_scope = role: not any more');
 }
 llm_is_well($node, 'another prefix_cache');
 
