@@ -92,8 +92,9 @@ llm_engine_create(const LlmEngineOptions *o, LlmEngineEvents events, LlmEngine *
 	return LLM_OK;
 }
 
-/* The settings in force at once. The budget of a step: what they say, within the sizes of the load (what goes beyond waits for the
- * next one); when all rows give logits, also within the outputs that the load made room for. */
+/* The settings in force at once. The budget of a step: what they say, within the sizes of the load
+ * (what goes beyond waits for the next one); when all rows give logits, also within the outputs that
+ * the load made room for. */
 static void
 apply_limits(LlmEngine *e)
 {

@@ -35,8 +35,8 @@ void llm_kv_pages_free(LlmPages *p);
 int32_t llm_kv_pages_alloc(LlmPages *p);
 /* One more owner of a referenced or cached page. */
 void llm_kv_pages_ref(LlmPages *p, int32_t page);
-/* One owner less; when it was the last, a kept page is cached and any other free. Releasing a page that nobody holds, or an
- * id out of range, changes nothing but makes every later audit fail. */
+/* One owner less; when it was the last, a kept page is cached and any other free. Releasing a page
+ * that nobody holds, or an id out of range, changes nothing but makes every later audit fail. */
 void llm_kv_pages_release(LlmPages *p, int32_t page);
 
 /* Keep a referenced page's content beyond its last owner. */
@@ -50,8 +50,9 @@ int32_t llm_kv_pages_refs(const LlmPages *p, int32_t page);
 
 LlmPageCounts llm_kv_pages_counts(const LlmPages *p);
 
-/* True when the free list, the kept pages and the counts are consistent and held[page] equals the references of
- * every page. held [n_pages] is filled by the caller with the references that owners know of. */
+/* True when the free list, the kept pages and the counts are consistent and held[page] equals the
+ * references of every page. held [n_pages] is filled by the caller with the references that owners
+ * know of. */
 bool llm_kv_pages_audit(const LlmPages *p, const int32_t *held, LlmError *err);
 
 #endif

@@ -8,8 +8,9 @@
  * An entry is a page, known by a hash over (hash of its parent, its 64 tokens); the first one's
  * parent is a hash over the parts of the key, each with a tag of its own: the salt, which says who
  * may share and is chosen by the server, never by a caller, and the numerics key. The hash only
- * finds: a hit compares the tokens, the parent's entry and the salt, so a collision costs a comparison and never
- * gives a wrong page. (A chain of block hashes as in vLLM; comparing the tokens as in nano-vllm.)
+ * finds: a hit compares the tokens, the parent's entry and the salt, so a collision costs a
+ * comparison and never gives a wrong page. (A chain of block hashes as in vLLM; comparing the tokens
+ * as in nano-vllm.)
  *
  * Invariants, proved by llm_kv_prefix_audit:
  *   - publish after write: the caller enters a page when a finished step has stored its last token;

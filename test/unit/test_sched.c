@@ -260,6 +260,30 @@ world_step(World *w, LlmSeq *cancel)
 	return n_rows;
 }
 
+/* A step that fails after it has left nonsense in the pages it was to fill; what ran is given up. */
+static void
+world_step_fails(World *w)
+{
+	const LlmPlan *plan = llm_sched_next(w->sched);
+	LlmError err;
+
+	w->step++;
+	if (plan->n_rows > 0)
+	{
+		const LlmBatch *b = llm_pack_fill(w->pack, plan, false, false);
+
+		for (int g = 0; g < GROUPS; g++)
+			for (int32_t r = 0; r < b->n_rows; r++)
+				w->store[g][b->slot[g][r]] = -1;
+	}
+	llm_sched_done(w->sched, false);
+	for (int i = 0; i < SEQS_MAX; i++)
+		if (w->live[i] != NULL && w->live[i]->state == LLM_SEQ_RUNNING)
+			llm_sched_remove(w->sched, w->live[i]);
+	if (!llm_sched_audit(w->sched, &err))
+		fail_msg("after a failed step: %s", err.text);
+}
+
 static void
 drain(World *w, int max_steps)
 {
@@ -270,7 +294,8 @@ drain(World *w, int max_steps)
 	}
 }
 
-/* Random arrivals, lengths, priorities, clients and cancels, in a pool that is often too small. */
+/* Random arrivals, lengths, priorities, clients and cancels, in a pool that is often too small; with
+ * the prefix cache also failed steps, and the cache goes off and on under what runs. */
 static void
 storm_with(uint64_t seed, int n_steps, int32_t n_pages, int32_t max_rows, int32_t max_running,
 		   uint32_t preempt_every, bool prefix_cache)
@@ -303,7 +328,11 @@ storm_with(uint64_t seed, int n_steps, int32_t n_pages, int32_t max_rows, int32_
 			llm_sched_remove(w.sched, cancel); /* between two steps: gone at once */
 			cancel = NULL;
 		}
+		if (prefix_cache && r % 97 == 0)
+			llm_sched_prefix_set(w.sched, r % 4 != 0);
 		world_step(&w, cancel);
+		if (prefix_cache && r % 61 == 0)
+			world_step_fails(&w);
 		if (i % 1000 == 999)
 			drain(&w, 60000); /* nobody starves: what waits or runs now ends by itself */
 	}
