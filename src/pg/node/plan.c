@@ -150,6 +150,47 @@ set_bound(Plan *plan, int bound)
 	}
 }
 
+/* Visit the plans right below plan until fn says true; true when it did. */
+static bool
+visit_children(Plan *plan, bool (*fn)(Plan *, void *), void *context)
+{
+	List *children = NIL;
+	ListCell *lc;
+
+	check_stack_depth();
+	if ((plan->lefttree != NULL && fn(plan->lefttree, context)) ||
+		(plan->righttree != NULL && fn(plan->righttree, context)))
+		return true;
+	switch (nodeTag(plan))
+	{
+		case T_Append:
+			children = ((Append *) plan)->appendplans;
+			break;
+		case T_MergeAppend:
+			children = ((MergeAppend *) plan)->mergeplans;
+			break;
+		case T_BitmapAnd:
+			children = ((BitmapAnd *) plan)->bitmapplans;
+			break;
+		case T_BitmapOr:
+			children = ((BitmapOr *) plan)->bitmapplans;
+			break;
+		case T_CustomScan:
+			children = ((CustomScan *) plan)->custom_plans;
+			break;
+		case T_SubqueryScan:
+			return fn(((SubqueryScan *) plan)->subplan, context);
+		default:
+			break;
+	}
+	foreach (lc, children)
+	{
+		if (fn((Plan *) lfirst(lc), context))
+			return true;
+	}
+	return false;
+}
+
 static bool
 call_walker(Node *node, void *context)
 {
@@ -160,46 +201,17 @@ call_walker(Node *node, void *context)
 	return expression_tree_walker(node, call_walker, context);
 }
 
-static bool plan_calls(Plan *plan);
-
+/* True when plan or a node below it calls the model. */
 static bool
-list_calls(List *plans)
+plan_calls(Plan *plan, void *context)
 {
-	ListCell *lc;
-
-	foreach (lc, plans)
-	{
-		if (plan_calls((Plan *) lfirst(lc)))
-			return true;
-	}
-	return false;
-}
-
-/* True when a node of the tree calls the model. */
-static bool
-plan_calls(Plan *plan)
-{
-	if (plan == NULL)
-		return false;
-	check_stack_depth();
 	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &llm_node_scan_methods)
 		return true;
-	if (call_walker((Node *) plan->targetlist, NULL) || call_walker((Node *) plan->qual, NULL) ||
-		plan_calls(plan->lefttree) || plan_calls(plan->righttree))
+	if (call_walker((Node *) plan->targetlist, NULL) || call_walker((Node *) plan->qual, NULL))
 		return true;
-	switch (nodeTag(plan))
-	{
-		case T_Append:
-			return list_calls(((Append *) plan)->appendplans);
-		case T_MergeAppend:
-			return list_calls(((MergeAppend *) plan)->mergeplans);
-		case T_SubqueryScan:
-			return plan_calls(((SubqueryScan *) plan)->subplan);
-		case T_FunctionScan:
-			return call_walker((Node *) ((FunctionScan *) plan)->functions, NULL);
-		default:
-			return false;
-	}
+	if (IsA(plan, FunctionScan) && call_walker((Node *) ((FunctionScan *) plan)->functions, NULL))
+		return true;
+	return visit_children(plan, plan_calls, context);
 }
 
 /* fixed: on the inner side of a join, where nothing is put in: it may be scanned again for every
@@ -231,7 +243,7 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 			break;
 		case T_Memoize:
 			/* it would give rows with equal inputs one answer: a call is made once per row */
-			if (plan_calls(plan->lefttree))
+			if (plan_calls(plan->lefttree, NULL))
 				return plan->lefttree;
 			break;
 		case T_Limit:
@@ -246,45 +258,26 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 	return llm_layers_build(plan, &walk->next_id);
 }
 
-/* Largest plan node id below plan. */
-static int
-largest_id(Plan *plan)
+/* Raise *id to the largest plan node id of plan and below. */
+static bool
+raise_id(Plan *plan, void *id)
 {
-	int id;
-	ListCell *lc;
-	List *children = NIL;
-
-	if (plan == NULL)
-		return 0;
-	check_stack_depth();
-	id = plan->plan_node_id;
-	id = Max(id, largest_id(plan->lefttree));
-	id = Max(id, largest_id(plan->righttree));
-	if (IsA(plan, Append))
-		children = ((Append *) plan)->appendplans;
-	else if (IsA(plan, MergeAppend))
-		children = ((MergeAppend *) plan)->mergeplans;
-	else if (IsA(plan, BitmapAnd))
-		children = ((BitmapAnd *) plan)->bitmapplans;
-	else if (IsA(plan, BitmapOr))
-		children = ((BitmapOr *) plan)->bitmapplans;
-	else if (IsA(plan, CustomScan))
-		children = ((CustomScan *) plan)->custom_plans;
-	else if (IsA(plan, SubqueryScan))
-		id = Max(id, largest_id(((SubqueryScan *) plan)->subplan));
-	foreach (lc, children)
-		id = Max(id, largest_id((Plan *) lfirst(lc)));
-	return id;
+	*(int *) id = Max(*(int *) id, plan->plan_node_id);
+	return visit_children(plan, raise_id, id);
 }
 
 static void
 walk_statement(PlannedStmt *stmt, bool batch)
 {
-	Walk walk = {batch, largest_id(stmt->planTree)};
+	Walk walk = {batch, 0};
 	ListCell *lc;
 
+	raise_id(stmt->planTree, &walk.next_id);
 	foreach (lc, stmt->subplans)
-		walk.next_id = Max(walk.next_id, largest_id((Plan *) lfirst(lc)));
+	{
+		if (lfirst(lc) != NULL)
+			raise_id((Plan *) lfirst(lc), &walk.next_id);
+	}
 	walk.next_id++;
 	stmt->planTree = walk_plan(stmt->planTree, false, &walk);
 	foreach (lc, stmt->subplans)
