@@ -53,7 +53,5 @@ int64_t llm_engine_now(void);
 void llm_engine_end(LlmEngine *e, LlmReq *r, LlmFinish finish, const LlmError *error);
 /* The same without `done`. */
 void llm_engine_drop(LlmEngine *e, LlmReq *r);
-/* Give `done` a result that has no request of its own. */
-void llm_engine_answer(LlmEngine *e, LlmResult *result);
 
 #endif

@@ -10,8 +10,9 @@
 
 /* ---- ends ---- */
 
-void
-llm_engine_answer(LlmEngine *e, LlmResult *result)
+/* Give `done` a result, which need not be that of a request in the table. */
+static void
+answer(LlmEngine *e, LlmResult *result)
 {
 	e->stats.requests++;
 	e->stats.errors += result->status != LLM_OK;
@@ -64,7 +65,7 @@ llm_engine_end(LlmEngine *e, LlmReq *r, LlmFinish finish, const LlmError *error)
 			e->events.text(e->events.arg, r->key,
 						   (LlmStr){r->text.data + r->n_shown, r->text.len - r->n_shown});
 	}
-	llm_engine_answer(e, &result);
+	answer(e, &result);
 	leave(e, r);
 }
 
@@ -194,7 +195,7 @@ queue(LlmEngine *e, const LlmRequest *q, const LlmTokens *prompt, LlmError *err)
 							.prompt_tokens = n_prompt};
 
 		llm_req_free(r);
-		llm_engine_answer(e, &result);
+		answer(e, &result);
 		return LLM_OK;
 	}
 	if ((st = llm_sched_submit(e->sched, &r->seq, err)) != LLM_OK)
@@ -237,7 +238,7 @@ answer_tokenize(LlmEngine *e, const LlmRequest *q, LlmError *err)
 							.n_tokens = (int32_t) ids.len,
 							.prompt_tokens = (int32_t) ids.len};
 
-		llm_engine_answer(e, &result);
+		answer(e, &result);
 	}
 	llm_tokens_fini(&ids);
 	return st;
@@ -253,7 +254,7 @@ answer_detokenize(LlmEngine *e, const LlmRequest *q, LlmError *err)
 	{
 		LlmResult result = {.key = q->key, .text = {text.data, text.len}};
 
-		llm_engine_answer(e, &result);
+		answer(e, &result);
 	}
 	llm_buf_fini(&text);
 	return st;

@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-int64_t
-llm_kv_store_page_nbytes(const LlmDevice *dev, const LlmKvGroup *groups, int n_groups)
+/* Bytes that one page takes over all groups and layers of the device's layout. */
+static int64_t
+page_nbytes(const LlmDevice *dev, const LlmKvGroup *groups, int n_groups)
 {
 	int64_t nbytes = 0;
 
@@ -26,7 +27,7 @@ llm_kv_store_create(LlmKvStore *s, LlmDevice *dev, const LlmKvGroup *groups, int
 	s->dev = dev;
 	memcpy(s->groups, groups, (size_t) n_groups * sizeof(*groups));
 	s->n_groups = n_groups;
-	s->page_nbytes = llm_kv_store_page_nbytes(dev, groups, n_groups);
+	s->page_nbytes = page_nbytes(dev, groups, n_groups);
 	if (s->page_nbytes <= 0)
 		return llm_error_set(err, LLM_E_INTERNAL, "the device gives KV pages %lld bytes",
 							 (long long) s->page_nbytes);

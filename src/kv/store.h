@@ -23,9 +23,6 @@ typedef struct LlmKvStore
 	int64_t page_nbytes; /* of one page over all groups and layers */
 } LlmKvStore;
 
-/* Bytes that one page takes over all groups and layers of the device's layout. */
-int64_t llm_kv_store_page_nbytes(const LlmDevice *dev, const LlmKvGroup *groups, int n_groups);
-
 /* As many pages as nbytes hold, at most max_pages (page 0 comes on top of both). LLM_E_KV_MEMORY
  * with the numbers when not even one fits, or what the device reports. */
 LlmStatus llm_kv_store_create(LlmKvStore *s, LlmDevice *dev, const LlmKvGroup *groups, int n_groups,

@@ -41,7 +41,6 @@ LlmValue llm_tmpl_eval(LlmRender *r, const LlmNode *node);
 void llm_tmpl_exec(LlmRender *r, const LlmNode *body);
 /* The name's binding in this scope, NULL when it has none. */
 LlmBinding *llm_tmpl_binding(LlmRender *r, const LlmScope *scope, const LlmSym *sym);
-void llm_tmpl_assign(LlmRender *r, const LlmSym *sym, LlmValue value);
 LlmValue llm_tmpl_call_macro(LlmRender *r, const LlmMacro *macro, const LlmArgs *args);
 
 #endif

@@ -34,8 +34,8 @@ llm_tmpl_binding(LlmRender *r, const LlmScope *scope, const LlmSym *sym)
 	return b;
 }
 
-void
-llm_tmpl_assign(LlmRender *r, const LlmSym *sym, LlmValue value)
+static void
+assign(LlmRender *r, const LlmSym *sym, LlmValue value)
 {
 	LlmBinding *b;
 
@@ -63,7 +63,7 @@ assign_target(LlmRender *r, const LlmNode *target, LlmValue value)
 
 	if (target->kind == LLM_N_NAME)
 	{
-		llm_tmpl_assign(r, target->sym, value);
+		assign(r, target->sym, value);
 		return;
 	}
 	if (target->kind == LLM_N_ATTR)
@@ -81,7 +81,7 @@ assign_target(LlmRender *r, const LlmNode *target, LlmValue value)
 	if (list->n != target->n)
 		llm_tmpl_fail(&r->run, "%zu values for %u names", list->n, target->n);
 	for (uint32_t i = 0; i < target->n; i++)
-		llm_tmpl_assign(r, target->kids[i]->sym, list->items[i]);
+		assign(r, target->kids[i]->sym, list->items[i]);
 }
 
 /* The output of a body, in a scope of its own. */
@@ -150,7 +150,7 @@ exec_for(LlmRender *r, const LlmNode *node)
 
 		*loop = (LlmLoop){items, i};
 		scope_push(r, scope);
-		llm_tmpl_assign(r, node->sym, (LlmValue){.kind = LLM_V_LOOP, .loop = loop});
+		assign(r, node->sym, (LlmValue){.kind = LLM_V_LOOP, .loop = loop});
 		assign_target(r, node->kids[0], items->items[i]);
 		flow = exec_body(r, node->kids[3]);
 	}
@@ -193,7 +193,7 @@ exec_macro(LlmRender *r, const LlmNode *node)
 	LlmMacro *macro = llm_tmpl_alloc(&r->run, 1, sizeof(*macro));
 
 	*macro = (LlmMacro){node, r->scope};
-	llm_tmpl_assign(r, node->sym, (LlmValue){.kind = LLM_V_MACRO, .macro = macro});
+	assign(r, node->sym, (LlmValue){.kind = LLM_V_MACRO, .macro = macro});
 }
 
 static Flow
@@ -283,7 +283,7 @@ bind_macro(LlmRender *r, const LlmNode *node, const LlmArgs *args)
 		if (value.kind == LLM_V_ABSENT)
 			value = i >= first_default ? llm_tmpl_eval(r, node->kids[1 + i - first_default])
 									   : llm_tmpl_undefined(&node->names[i]->name);
-		llm_tmpl_assign(r, node->names[i], value);
+		assign(r, node->names[i], value);
 	}
 	if (n_used < args->n_named)
 		llm_tmpl_fail(&r->run, "macro '%.*s' has no parameter of a name given",
