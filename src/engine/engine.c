@@ -25,7 +25,8 @@ llm_engine_options_default(void)
 	return (LlmEngineOptions){.devices = "auto",
 							  .max_batch_tokens = 512,
 							  .max_running = 64,
-							  .prefix_cache = true};
+							  .prefix_cache = true,
+							  .single_flight = true};
 }
 
 static LlmStatus

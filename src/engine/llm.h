@@ -35,8 +35,18 @@ typedef enum LlmRequestKind
 	LLM_REQUEST_TOKENIZE = 1,   /* text -> ids; answered inside submit */
 	LLM_REQUEST_DETOKENIZE = 2, /* ids -> text; answered inside submit */
 	LLM_REQUEST_SCORE = 3,      /* LLM_E_UNSUPPORTED for now */
-	LLM_REQUEST_POOL = 4        /* LLM_E_UNSUPPORTED for now */
+	LLM_REQUEST_POOL = 4,       /* LLM_E_UNSUPPORTED for now */
+	LLM_REQUEST_PIN = 5,  /* compute the pages of a prompt's beginning and keep them; see below */
+	LLM_REQUEST_UNPIN = 6 /* let them be evicted again; answered inside submit */
 } LlmRequestKind;
+
+/*
+ * PIN and UNPIN name a beginning of prompts: the text as the user's message, up to where what
+ * follows it may change the tokens. Its pages stay cached until they are unpinned or the model is
+ * unloaded; a hint that never changes an answer. At most half of the pool can be pinned
+ * (LLM_E_KV_MEMORY with the numbers). Pinning twice is pinning once; an UNPIN of what is not pinned
+ * is LLM_E_INVALID. The answer's prompt_tokens is the number of tokens that are pinned.
+ */
 
 typedef enum LlmTruncate
 {
@@ -53,6 +63,27 @@ typedef enum LlmFinish
 	LLM_FINISH_ERROR = 3
 } LlmFinish;
 
+/* What a model that can think is asked to do; a template sees it as enable_thinking and, for a
+ * level, reasoning_effort. */
+typedef enum LlmReasoning
+{
+	LLM_REASONING_DEFAULT = 0, /* the template's own */
+	LLM_REASONING_OFF = 1,
+	LLM_REASONING_ON = 2,
+	LLM_REASONING_LOW = 3,
+	LLM_REASONING_MEDIUM = 4,
+	LLM_REASONING_HIGH = 5
+} LlmReasoning;
+
+/* One message of a conversation. */
+typedef struct LlmChatMessage
+{
+	LlmStr role; /* "system", "user" or "assistant" */
+	LlmStr content;
+} LlmChatMessage;
+
+#define LLM_MESSAGES_MAX 4096
+#define LLM_TOKEN_LIST_MAX 4096 /* allowed, forbidden or biased tokens of a request */
 #define LLM_STOPS_MAX 16
 #define LLM_STOP_NBYTES_MAX 1024
 #define LLM_MAX_TOKENS_REST (-1) /* up to the room left in the context */
@@ -85,6 +116,23 @@ typedef struct LlmRequest
 	int32_t timeout_ms; /* from submit to done, 0 = none: LLM_E_TIMEOUT */
 	int32_t priority;   /* higher first among waiting requests of all clients */
 	uint64_t salt;      /* set by the server: what may share cached prefixes */
+	uint64_t tenant;    /* set by the server: who pays; fair shares go over tenants, then clients */
+	const LlmChatMessage *messages; /* NULL, or [n_messages] instead of prompt and system */
+	int32_t n_messages;
+	LlmReasoning reasoning;
+	LlmStr template_kwargs;   /* p NULL, or a JSON object of further template variables */
+	const LlmTokenBias *bias; /* [n_bias] ids of the vocabulary, each once */
+	int32_t n_bias;
+	const int32_t *allowed; /* [n_allowed] only these are picked; none = all */
+	int32_t n_allowed;
+	const int32_t *forbidden; /* [n_forbidden] never picked */
+	int32_t n_forbidden;
+	const int32_t *stop_tokens; /* [n_stop_tokens] end the answer as an end token does */
+	int32_t n_stop_tokens;
+	int32_t min_tokens;   /* end and stop tokens are not picked before, stop strings wait */
+	bool logprobs;        /* of the picked tokens */
+	bool prompt_logprobs; /* of the prompt's; cached pages are then not read */
+	int32_t n_top;        /* likeliest tokens beside each logprob, 0 .. 20 */
 } LlmRequest;
 
 typedef struct LlmResult
@@ -100,10 +148,17 @@ typedef struct LlmResult
 	int32_t cached_tokens; /* of prompt_tokens, read from the prefix cache */
 	int32_t completion_tokens;
 	const int32_t *generated; /* [completion_tokens] ids picked, the end token included */
-	double queue_ms;          /* submit to first step */
-	double first_token_ms;    /* submit to first token, 0 = none */
-	double total_ms;          /* submit to done */
-	uint64_t numerics_key;    /* build, device kind, ISA, model file, KV type (rule R1) */
+	LlmStr reasoning;         /* what a thinking model wrote before its answer; p NULL = none */
+	int32_t n_top;            /* of the request */
+	const LlmLogprob
+		*logprobs; /* NULL, or [completion_tokens][1 + n_top]: picked, then likeliest */
+	const LlmLogprob
+		*prompt_logprobs;  /* NULL, or [prompt_tokens][1 + n_top]; the first token, which
+										  nothing precedes, has token id and NaN, then -1 */
+	double queue_ms;       /* submit to first step */
+	double first_token_ms; /* submit to first token, 0 = none */
+	double total_ms;       /* submit to done */
+	uint64_t numerics_key; /* build, device kind, ISA, model file, KV type (rule R1) */
 } LlmResult;
 
 typedef struct LlmEngineEvents
@@ -131,6 +186,7 @@ typedef struct LlmEngineOptions
 	int32_t max_batch_tokens; /* rows in a step, 1 .. 8192; default 512 */
 	int32_t max_running;      /* sequences in a step, 1 .. 1024; default 64 */
 	bool prefix_cache;        /* default true: compute a prefix that requests share once */
+	bool single_flight;       /* default true: identical requests in flight are generated once */
 	uint32_t preempt_every;   /* 0 = never; tests: preempt a random request every n steps */
 } LlmEngineOptions;
 
@@ -165,6 +221,9 @@ typedef struct LlmModelInfo
 	int32_t kv_nbytes_per_token;
 	int32_t vocab_size;
 	bool has_template;
+	int64_t kv_pages; /* of 64 tokens, in the pool */
+	int64_t kv_page_nbytes;
+	char kv_rule[120]; /* why that many, in words: for the log and llm.stat_engine */
 	uint64_t numerics_key;
 	uint64_t digest[2]; /* XXH3-128 of the file */
 } LlmModelInfo;
@@ -205,12 +264,29 @@ typedef struct LlmEngineStats
 	int64_t kv_pages_total;
 	int64_t kv_pages_free;
 	int64_t kv_pages_cached;
+	int64_t shared; /* requests that were answered by an identical one in flight */
+	int64_t copied; /* tokens of cached_tokens that were copied out of a block */
 	int32_t running;
 	int32_t waiting;
 	int32_t threads;
 } LlmEngineStats;
 
 void llm_engine_stats(const LlmEngine *e, LlmEngineStats *out);
+
+/* The prefix cache as those who share a salt see it. */
+typedef struct LlmEnginePrefixStat
+{
+	uint64_t salt;
+	int64_t blocks;       /* cached now, in use or not */
+	int64_t pinned;       /* of them pinned */
+	int64_t lookups;      /* sequences that looked for their prefix */
+	int64_t hits;         /* of them that found some */
+	int64_t tokens_saved; /* tokens read instead of computed */
+	int64_t evictions;    /* blocks that made room */
+} LlmEnginePrefixStat;
+
+/* Fill up to n, most blocks first; returns how many. */
+int32_t llm_engine_prefix_stats(const LlmEngine *e, LlmEnginePrefixStat *out, int32_t n);
 /* Counter that moves with every step and with load progress; safe from any thread (watchdog). */
 uint64_t llm_engine_progress(const LlmEngine *e);
 /* True when free + cached + referenced pages = total and no request holds a page it should not. */

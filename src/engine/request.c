@@ -87,6 +87,7 @@ llm_req_create(const LlmRequest *from, const LlmTokens *prompt, int32_t max_new,
 	r->stream = from->stream;
 	r->timeout_ms = from->timeout_ms;
 	r->seq.n_prompt = (int32_t) prompt->len;
+	r->seq.tenant = from->tenant;
 	r->seq.client = from->key.client;
 	r->seq.priority = from->priority;
 	r->seq.salt = from->salt;

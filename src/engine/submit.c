@@ -280,6 +280,9 @@ submit(LlmEngine *e, const LlmRequest *q, LlmError *err)
 			return llm_error_set(err, LLM_E_UNSUPPORTED, "scoring is not supported yet");
 		case LLM_REQUEST_POOL:
 			return llm_error_set(err, LLM_E_UNSUPPORTED, "embeddings are not supported yet");
+		case LLM_REQUEST_PIN:
+		case LLM_REQUEST_UNPIN:
+			return llm_error_set(err, LLM_E_UNSUPPORTED, "pinning is not supported yet");
 	}
 	return llm_error_set(err, LLM_E_INVALID, "no request of kind %d", (int) q->kind);
 }

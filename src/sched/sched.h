@@ -62,9 +62,20 @@ typedef struct LlmPlanItem
 	bool completes; /* the last row's output is the next token */
 } LlmPlanItem;
 
+/* The first n_tokens of a page, to be copied before the step's rows are computed. */
+typedef struct LlmPlanCopy
+{
+	int32_t group;
+	int32_t from; /* pages of the group */
+	int32_t to;
+	int32_t n_tokens;
+} LlmPlanCopy;
+
 /* What one step runs. Owned by the scheduler, valid until the next llm_sched_next. */
 typedef struct LlmPlan
 {
+	LlmPlanCopy *copies; /* [n_copies] in this order, also when there are no rows */
+	int32_t n_copies;
 	LlmPlanItem *items; /* [n_items] */
 	int32_t n_items;
 	int32_t n_rows;

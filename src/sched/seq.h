@@ -29,8 +29,11 @@ typedef struct LlmSeq
 	int32_t n_prompt;    /* of tokens */
 	int32_t max_len;     /* tokens.len never exceeds it */
 	int32_t n_computed;  /* tokens whose KV is stored, or will be by the step in flight */
-	uint64_t client;     /* round robin goes over clients */
+	uint64_t tenant;     /* fair shares go over tenants, */
+	uint64_t client;     /* and over the clients of each */
 	int32_t priority;    /* higher first */
+	bool fresh;          /* cached pages are not read (they are entered all the same) */
+	bool scores;         /* each prompt row but the last gives an output: see llm_pack_fill */
 	uint64_t salt;       /* who may share cached pages with it */
 	bool alone;          /* no other sequence in the batch */
 	LlmSeqState state;   /* scheduler's, as are all below */

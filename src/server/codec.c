@@ -143,17 +143,11 @@ stop_strings(const Llm__Submit *m, LlmRequest *r, LlmError *err)
 	return LLM_OK;
 }
 
-/* What prefixes may be shared by: a bijection of (database, role), so that no two pairs collide
- * (finaliser of SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
- * OOPSLA 2014). */
+/* A salt or tenant; whoever counts by it reads the pair out of it again. */
 static uint64_t
-prefix_salt(uint32_t database, uint32_t role)
+oid_pair(uint32_t database, uint32_t role)
 {
-	uint64_t z = ((uint64_t) database << 32 | role) + UINT64_C(0x9E3779B97F4A7C15);
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-	return z ^ (z >> 31);
+	return (uint64_t) database << 32 | role;
 }
 
 /* Enumerations arrive as any number at all. */
@@ -219,8 +213,9 @@ llm_codec_request(const Llm__Submit *m, Llm__PrefixScope scope, LlmRequest *r, L
 	r->stream = m->has_stream && m->stream;
 	r->priority = m->has_priority ? m->priority : 0;
 	r->salt =
-		prefix_salt(m->has_database && scope != LLM__PREFIX_SCOPE__SCOPE_CLUSTER ? m->database : 0,
-					m->has_role && scope == LLM__PREFIX_SCOPE__SCOPE_ROLE ? m->role : 0);
+		oid_pair(m->has_database && scope != LLM__PREFIX_SCOPE__SCOPE_CLUSTER ? m->database : 0,
+				 m->has_role && scope == LLM__PREFIX_SCOPE__SCOPE_ROLE ? m->role : 0);
+	r->tenant = oid_pair(m->has_database ? m->database : 0, m->has_role ? m->role : 0);
 	return LLM_OK;
 }
 

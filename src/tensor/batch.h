@@ -15,8 +15,9 @@
 /* What the caller wants of an output row. */
 enum
 {
-	LLM_WANT_TOKEN = 1, /* sample the next token */
-	LLM_WANT_LOGITS = 2 /* leave the logits readable until the next step_begin */
+	LLM_WANT_TOKEN = 1,  /* sample the next token */
+	LLM_WANT_LOGITS = 2, /* leave the logits readable until the next step_begin */
+	LLM_WANT_SCORE = 4   /* log-probability of the known next token; no pick */
 };
 
 /* Numerics class of a row, where a device needs two (rule R9). */

@@ -21,6 +21,22 @@ typedef struct LlmSampleParams
 	uint64_t seed;            /* noise = f(seed, position, id) */
 } LlmSampleParams;
 
+#define LLM_TOP_LOGPROBS_MAX 20
+
+/* Added to the logit of one token before everything else. */
+typedef struct LlmTokenBias
+{
+	int32_t token;
+	float bias; /* finite */
+} LlmTokenBias;
+
+/* A token and its log-probability under the raw logits. */
+typedef struct LlmLogprob
+{
+	int32_t token; /* -1 = none */
+	float logprob;
+} LlmLogprob;
+
 /* One output row: what to do and what came before. */
 typedef struct LlmSampleRow
 {
@@ -32,6 +48,11 @@ typedef struct LlmSampleRow
 	const uint32_t *mask;  /* NULL, or bits [vocab_size]: 1 = allowed (grammars) */
 	const int32_t *banned; /* [n_banned] ids that must not be picked (ignore_eos) */
 	int32_t n_banned;
+	const LlmTokenBias *bias; /* [n_bias] each token once */
+	int32_t n_bias;
+	const int32_t *target; /* NULL, or the token that follows: nothing is picked, `token` is it and
+							  only its log-probability and the top ones are computed */
+	int32_t n_top;         /* log-probabilities wanted of the likeliest tokens, 0 .. 20 */
 } LlmSampleRow;
 
 /* All output rows of a step, in out_row order. */
@@ -48,6 +69,8 @@ typedef struct LlmSampleOut
 	float logprob;    /* log-probability of token under the raw logits */
 	LlmStatus status; /* LLM_OK, or why this row has no token */
 	char message[80]; /* when status is not LLM_OK */
+	int32_t n_top;    /* filled entries of top: as many as asked for, at most vocab_size */
+	LlmLogprob top[LLM_TOP_LOGPROBS_MAX]; /* by (logit descending, id ascending), raw logits */
 } LlmSampleOut;
 
 /* What a step gave back. */
