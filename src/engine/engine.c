@@ -149,6 +149,7 @@ step_memory_create(LlmEngine *e, LlmError *err)
 	LlmSchedOptions so = {.n_groups = m->store.n_groups,
 						  .n_pages = m->store.n_pages,
 						  .max_rows = m->max_rows,
+						  .max_out = m->max_out,
 						  .max_running = m->max_seqs,
 						  .prefix_cache = e->o.prefix_cache,
 						  .numerics = m->info.numerics_key,

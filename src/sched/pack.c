@@ -123,6 +123,8 @@ fill_item(LlmPack *p, int32_t item, const LlmPlanItem *it, bool logits, bool all
 				seq->table[g][pos / LLM_PAGE_TOKENS] * LLM_PAGE_TOKENS + pos % LLM_PAGE_TOKENS;
 		if (last)
 			want |= LLM_WANT_TOKEN;
+		if (llm_seq_scores_at(seq, pos))
+			want |= LLM_WANT_SCORE;
 		if (all_logits || (last && logits))
 			want |= LLM_WANT_LOGITS;
 		if (want != 0)

@@ -35,9 +35,10 @@ typedef struct LlmPackOut
 LlmStatus llm_pack_create(const LlmPackSizes *sizes, LlmPack **out, LlmError *err);
 void llm_pack_free(LlmPack *p);
 
-/* The batch of a plan with at least one row; borrowed until the next call. Only a row that completes
- * its sequence wants a token; with all_logits every row wants its logits, and with logits the
- * completing ones do (the plan's outputs must then be <= max_out). */
+/* The batch of a plan with at least one row; borrowed until the next call. A row that completes its
+ * sequence wants a token, and one that scores wants the log-probability of tokens[position + 1];
+ * with all_logits every row wants its logits (the plan's rows must then be <= max_out), and with
+ * logits the completing ones do. */
 const LlmBatch *llm_pack_fill(LlmPack *p, const LlmPlan *plan, bool logits, bool all_logits);
 
 /* [n_out] of the last batch. */

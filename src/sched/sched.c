@@ -14,6 +14,7 @@ struct LlmSched
 	LlmSchedOptions o;   /* as created: the sizes of the arrays */
 	int32_t max_rows;    /* in force, <= o.max_rows */
 	int32_t max_running; /* in force, <= o.max_running */
+	int32_t max_out;     /* outputs in a step, >= o.max_running */
 	LlmPrefix *prefix;   /* the pages of all groups, and what is cached in them */
 	LlmSchedQueue queue; /* sequences that wait */
 	LlmSeq **running;    /* [o.max_running] best first */
@@ -41,11 +42,15 @@ llm_sched_create(const LlmSchedOptions *o, LlmSched **out, LlmError *err)
 	if (o->n_groups < 1 || o->n_groups > LLM_KV_GROUPS_MAX || o->max_rows < 1 || o->max_running < 1)
 		return llm_error_set(err, LLM_E_INVALID, "a scheduler of %d rows, %d sequences, %d groups",
 							 o->max_rows, o->max_running, o->n_groups);
+	if (o->max_out != 0 && o->max_out < o->max_running)
+		return llm_error_set(err, LLM_E_INVALID, "a scheduler of %d sequences, but %d outputs",
+							 o->max_running, o->max_out);
 	if ((s = calloc(1, sizeof(*s))) == NULL)
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for the scheduler");
 	s->o = *o;
 	s->max_rows = o->max_rows;
 	s->max_running = o->max_running;
+	s->max_out = o->max_out != 0 ? o->max_out : o->max_rows;
 	s->running = calloc((size_t) o->max_running, sizeof(*s->running));
 	s->plan.items = calloc((size_t) o->max_running, sizeof(*s->plan.items));
 	st = llm_kv_prefix_create(&po, &s->prefix, err);
@@ -167,6 +172,17 @@ rest(const LlmSeq *seq)
 	return (int32_t) seq->tokens.len - seq->n_computed;
 }
 
+/* Output rows among the next n rows of seq. */
+static int32_t
+outputs(const LlmSeq *seq, int32_t n)
+{
+	int32_t begin = seq->n_computed > seq->n_scored ? seq->n_computed : seq->n_scored;
+	int32_t end = seq->n_computed + n;
+
+	end = end < seq->n_prompt - 1 ? end : seq->n_prompt - 1;
+	return (n == rest(seq)) + (seq->scores && begin < end ? end - begin : 0);
+}
+
 static void
 schedule(LlmSched *s, LlmSeq *seq, int32_t n)
 {
@@ -176,6 +192,7 @@ schedule(LlmSched *s, LlmSeq *seq, int32_t n)
 	it->begin = seq->n_computed;
 	it->n = n;
 	it->completes = n == rest(seq);
+	s->plan.n_out += outputs(seq, n);
 	seq->n_computed += n;
 	seq->stepped |= it->completes;
 	seq->in_flight++;
@@ -219,11 +236,15 @@ step_decodes(LlmSched *s)
 	}
 }
 
+/* The next chunk of seq, as long as rows and outputs are left. Every decode has had its output, so
+ * what a full step of outputs cuts off is at most a row that completes and a tail of scores. */
 static void
 step_prefill(LlmSched *s, LlmSeq *seq)
 {
 	int32_t n = rest(seq) < budget(s) ? rest(seq) : budget(s);
 
+	while (n > 0 && outputs(seq, n) > s->max_out - s->plan.n_out)
+		n--;
 	if (n > 0)
 		schedule(s, seq, n);
 }
@@ -277,6 +298,7 @@ llm_sched_next(LlmSched *s)
 	s->n_steps++;
 	s->plan.n_items = 0;
 	s->plan.n_rows = 0;
+	s->plan.n_out = 0;
 	s->plan.n_preempted = 0;
 	preempt_forced(s);
 	step_pages(s);
@@ -310,7 +332,10 @@ llm_sched_done(LlmSched *s, bool stored)
 		LlmSeq *seq = s->plan.items[i].seq;
 
 		if (stored)
+		{
 			llm_sched_hold_enter(s->prefix, seq);
+			seq->n_scored = seq->n_scored > seq->n_computed ? seq->n_scored : seq->n_computed;
+		}
 		if (--seq->in_flight == 0 && seq->state == LLM_SEQ_DONE)
 		{
 			s->plan.items[i].seq = NULL;

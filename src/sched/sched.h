@@ -43,6 +43,7 @@ typedef struct LlmSchedOptions
 	int32_t n_groups;       /* KV groups; each has its own page ids */
 	int32_t n_pages;        /* pages of each group, with page 0 */
 	int32_t max_rows;       /* rows in a step */
+	int32_t max_out;        /* output rows in a step, >= max_running; 0 = max_rows */
 	int32_t max_running;    /* running sequences */
 	bool prefix_cache;      /* pages are kept and found by their tokens */
 	uint64_t numerics;      /* of the stored bits: part of the key of cached pages */
@@ -79,6 +80,7 @@ typedef struct LlmPlan
 	LlmPlanItem *items; /* [n_items] */
 	int32_t n_items;
 	int32_t n_rows;
+	int32_t n_out;       /* output rows, without those that only a test's hook wants */
 	int32_t n_preempted; /* sequences that lost their pages in this step */
 } LlmPlan;
 

@@ -33,13 +33,15 @@ typedef struct LlmSeq
 	uint64_t client;     /* and over the clients of each */
 	int32_t priority;    /* higher first */
 	bool fresh;          /* cached pages are not read (they are entered all the same) */
-	bool scores;         /* each prompt row but the last gives an output: see llm_pack_fill */
+	bool scores;         /* each prompt row but the last gives an output (llm_seq_scores_at); a
+							  position found in the cache gives none, so set fresh too */
 	uint64_t salt;       /* who may share cached pages with it */
 	bool alone;          /* no other sequence in the batch */
 	LlmSeqState state;   /* scheduler's, as are all below */
 	int32_t in_flight;   /* submitted steps that refer to the pages */
 	int32_t n_preempted; /* times */
 	bool stepped;        /* finished its known tokens at least once since its admission */
+	int32_t n_scored;    /* prompt positions whose output was given: none is given twice */
 	int32_t n_cached;    /* tokens found in the cache before its first token */
 	int32_t n_entered;   /* pages from the first on that are entries of the cache */
 	uint64_t arrival;    /* order of submission, from 1 */
@@ -60,8 +62,15 @@ llm_seq_pages(int32_t n)
 	return (n + LLM_PAGE_TOKENS - 1) / LLM_PAGE_TOKENS;
 }
 
+/* True when the row at pos gives the score of the prompt's token after it. */
+static inline bool
+llm_seq_scores_at(const LlmSeq *s, int32_t pos)
+{
+	return s->scores && pos >= s->n_scored && pos < s->n_prompt - 1;
+}
+
 /* An empty sequence with room for max_len tokens and their pages; fields set by the caller
- * afterwards: tokens, n_prompt, client, priority, salt, alone, owner. LLM_E_MEMORY. */
+ * afterwards: tokens, n_prompt, tenant, client, priority, fresh, scores, salt, alone, owner. LLM_E_MEMORY. */
 LlmStatus llm_seq_init(LlmSeq *s, int32_t max_len, int32_t n_groups, LlmError *err);
 /* Frees the sequence's memory; it must hold no page. */
 void llm_seq_fini(LlmSeq *s);
