@@ -159,6 +159,10 @@ typedef struct LlmResult
 	double first_token_ms; /* submit to first token, 0 = none */
 	double total_ms;       /* submit to done */
 	uint64_t numerics_key; /* build, device kind, ISA, model file, KV type (rule R1) */
+	/* The bytes that a token stands for, perhaps part of a character; control tokens show their name.
+	 * Empty for what is no token. */
+	LlmStr (*token_text)(const void *vocabulary, int32_t token);
+	const void *vocabulary;
 } LlmResult;
 
 typedef struct LlmEngineEvents

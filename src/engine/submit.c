@@ -10,6 +10,12 @@
 
 /* ---- ends ---- */
 
+static LlmStr
+token_text(const void *vocabulary, int32_t token)
+{
+	return llm_tokenizer_piece(vocabulary, token, true);
+}
+
 /* Give `done` a result, which need not be that of a request in the table. */
 static void
 answer(LlmEngine *e, LlmResult *result)
@@ -17,6 +23,8 @@ answer(LlmEngine *e, LlmResult *result)
 	e->stats.requests++;
 	e->stats.errors += result->status != LLM_OK;
 	result->numerics_key = e->m.info.numerics_key;
+	result->token_text = token_text;
+	result->vocabulary = e->m.tok;
 	if (e->events.done != NULL)
 		e->events.done(e->events.arg, result);
 }

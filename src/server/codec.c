@@ -1,4 +1,4 @@
-/* server/codec.c - checked decoding of requests and encoding of answers. */
+/* server/codec.c - frames out of bytes within a budget, and encoding of answers. */
 #include "server/codec.h"
 
 #include <math.h>
@@ -9,9 +9,12 @@
 
 /* ---- decoding ---- */
 
-/* A packed token of one byte becomes four in memory; nothing that a correct peer sends grows more. */
-#define BUDGET_FACTOR 4
+/* A packed token of one byte becomes four in memory. Only short messages of a conversation grow more,
+ * to about twenty times: there are at most LLM_MESSAGES_MAX of them. */
 #define BUDGET_BASE ((size_t) 64 << 10)
+#define BUDGET_FACTOR 4
+#define BUDGET_SMALL_NBYTES ((size_t) 64 << 10)
+#define BUDGET_SMALL_FACTOR 28
 
 static void *
 budget_alloc(void *data, size_t nbytes)
@@ -33,7 +36,8 @@ budget_free(void *data, void *p)
 Llm__Frame *
 llm_codec_unpack(const uint8_t *body, size_t nbytes)
 {
-	size_t left = BUDGET_BASE + BUDGET_FACTOR * nbytes;
+	size_t small = nbytes < BUDGET_SMALL_NBYTES ? nbytes : BUDGET_SMALL_NBYTES;
+	size_t left = BUDGET_BASE + BUDGET_FACTOR * nbytes + BUDGET_SMALL_FACTOR * small;
 	ProtobufCAllocator a = {budget_alloc, budget_free, &left};
 
 	return llm__frame__unpack(&a, nbytes, body);
@@ -46,177 +50,6 @@ llm_codec_free(Llm__Frame *f)
 
 	if (f != NULL)
 		llm__frame__free_unpacked(f, &a);
-}
-
-static LlmStr
-bytes_str(bool has, ProtobufCBinaryData b)
-{
-	LlmStr s = {NULL, 0};
-
-	if (has)
-	{
-		s.p = b.data == NULL ? "" : (const char *) b.data;
-		s.len = b.len;
-	}
-	return s;
-}
-
-/* Value of an optional float, checked against [low, high]; NaN is out of every range. */
-static LlmStatus
-float_option(bool has, float v, float low, float high, const char *name, float *out, LlmError *err)
-{
-	if (!has)
-		return LLM_OK;
-	if (!(v >= low && v <= high))
-		return llm_error_set(err, LLM_E_INVALID, "%s must be between %g and %g, not %g", name,
-							 (double) low, (double) high, (double) v);
-	*out = v;
-	return LLM_OK;
-}
-
-static LlmStatus
-sample_params(const Llm__Submit *m, LlmSampleParams *p, LlmError *err)
-{
-	const float tiny = 0x1p-126f; /* smallest normal: "above zero" */
-	const float big = 1e6f;
-	const struct
-	{
-		bool has;
-		float v, low, high;
-		const char *name;
-		float *out;
-	} options[] = {
-		{m->has_temperature, m->temperature, -1, big, "temperature", &p->temperature},
-		{m->has_top_p, m->top_p, tiny, 1, "top_p", &p->top_p},
-		{m->has_min_p, m->min_p, 0, 1, "min_p", &p->min_p},
-		{m->has_repetition_penalty, m->repetition_penalty, tiny, big, "repetition_penalty",
-		 &p->repetition_penalty},
-		{m->has_presence_penalty, m->presence_penalty, -big, big, "presence_penalty",
-		 &p->presence_penalty},
-		{m->has_frequency_penalty, m->frequency_penalty, -big, big, "frequency_penalty",
-		 &p->frequency_penalty},
-	};
-
-	*p = (LlmSampleParams){.temperature = -1, .top_p = 1, .repetition_penalty = 1};
-	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-	{
-		LlmStatus st = float_option(options[i].has, options[i].v, options[i].low, options[i].high,
-									options[i].name, options[i].out, err);
-
-		if (st != LLM_OK)
-			return st;
-	}
-	if (m->has_top_k)
-		p->top_k = m->top_k;
-	if (p->top_k < 0)
-		return llm_error_set(err, LLM_E_INVALID, "top_k must not be negative, but is %d", p->top_k);
-	p->seed = m->has_seed ? m->seed : 0;
-	return LLM_OK;
-}
-
-static LlmStatus
-stop_strings(const Llm__Submit *m, LlmRequest *r, LlmError *err)
-{
-	if (m->n_stop > LLM_STOPS_MAX)
-	{
-		llm_error_set(err, LLM_E_INVALID, "%zu stop strings, but at most %d are possible",
-					  m->n_stop, LLM_STOPS_MAX);
-		llm_error_numbers(err, (int64_t) m->n_stop, LLM_STOPS_MAX);
-		return LLM_E_INVALID;
-	}
-	for (size_t i = 0; i < m->n_stop; i++)
-	{
-		size_t len = m->stop[i].len;
-
-		if (len == 0)
-			return llm_error_set(err, LLM_E_INVALID, "a stop string is empty");
-		if (len > LLM_STOP_NBYTES_MAX)
-		{
-			llm_error_set(err, LLM_E_INVALID, "a stop string has %zu bytes, but at most %d fit",
-						  len, LLM_STOP_NBYTES_MAX);
-			llm_error_numbers(err, (int64_t) len, LLM_STOP_NBYTES_MAX);
-			return LLM_E_INVALID;
-		}
-		r->stops[i] = bytes_str(true, m->stop[i]);
-	}
-	r->n_stops = (int32_t) m->n_stop;
-	return LLM_OK;
-}
-
-/* A salt or tenant; whoever counts by it reads the pair out of it again. */
-static uint64_t
-oid_pair(uint32_t database, uint32_t role)
-{
-	return (uint64_t) database << 32 | role;
-}
-
-/* Enumerations arrive as any number at all. */
-static LlmStatus
-enum_fields(const Llm__Submit *m, LlmRequest *r, LlmError *err)
-{
-	static const LlmTruncate truncates[] = {
-		[LLM__TRUNCATE__TRUNCATE_ERROR] = LLM_TRUNCATE_ERROR,
-		[LLM__TRUNCATE__TRUNCATE_LEFT] = LLM_TRUNCATE_LEFT,
-		[LLM__TRUNCATE__TRUNCATE_RIGHT] = LLM_TRUNCATE_RIGHT,
-	};
-	static const LlmRequestKind kinds[] = {
-		[LLM__KIND__GENERATE] = LLM_REQUEST_GENERATE,
-		[LLM__KIND__TOKENIZE] = LLM_REQUEST_TOKENIZE,
-		[LLM__KIND__DETOKENIZE] = LLM_REQUEST_DETOKENIZE,
-		[LLM__KIND__SCORE] = LLM_REQUEST_SCORE,
-		[LLM__KIND__POOL] = LLM_REQUEST_POOL,
-	};
-	unsigned kind = (unsigned) m->kind;
-	unsigned truncate = m->has_truncate ? (unsigned) m->truncate : 0;
-
-	if (kind >= sizeof(kinds) / sizeof(kinds[0]))
-		return llm_error_set(err, LLM_E_PROTOCOL, "unknown kind of request: %d", (int) m->kind);
-	if (truncate >= sizeof(truncates) / sizeof(truncates[0]))
-		return llm_error_set(err, LLM_E_PROTOCOL, "unknown way to truncate: %d", (int) m->truncate);
-	r->kind = kinds[kind];
-	r->truncate = truncates[truncate];
-	return LLM_OK;
-}
-
-LlmStatus
-llm_codec_request(const Llm__Submit *m, Llm__PrefixScope scope, LlmRequest *r, LlmError *err)
-{
-	LlmStatus st;
-
-	memset(r, 0, sizeof(*r));
-	r->key.id = m->id;
-	if (m->id == 0)
-		return llm_error_set(err, LLM_E_PROTOCOL, "a request without a number");
-	if ((st = enum_fields(m, r, err)) != LLM_OK)
-		return st;
-	if (!m->has_prompt && r->kind != LLM_REQUEST_DETOKENIZE)
-		return llm_error_set(err, LLM_E_PROTOCOL, "a request without a prompt");
-	if (m->n_tokens > INT32_MAX || (m->n_tokens > 0 && r->kind != LLM_REQUEST_DETOKENIZE))
-		return llm_error_set(err, LLM_E_PROTOCOL, "token ids where a prompt belongs");
-	r->prompt = bytes_str(m->has_prompt, m->prompt);
-	r->system = bytes_str(m->has_system, m->system);
-	r->tokens = m->tokens;
-	r->n_tokens = (int32_t) m->n_tokens;
-	r->max_tokens = m->has_max_tokens ? m->max_tokens : LLM_MAX_TOKENS_REST;
-	if (m->has_max_tokens && m->max_tokens < 0)
-		return llm_error_set(err, LLM_E_INVALID, "max_tokens must not be negative, but is %d",
-							 m->max_tokens);
-	r->timeout_ms = m->has_timeout_ms ? m->timeout_ms : 0;
-	if (r->timeout_ms < 0)
-		return llm_error_set(err, LLM_E_INVALID, "timeout must not be negative, but is %d ms",
-							 r->timeout_ms);
-	if ((st = sample_params(m, &r->sample, err)) != LLM_OK ||
-		(st = stop_strings(m, r, err)) != LLM_OK)
-		return st;
-	r->raw = m->has_raw && m->raw;
-	r->ignore_eos = m->has_ignore_eos && m->ignore_eos;
-	r->stream = m->has_stream && m->stream;
-	r->priority = m->has_priority ? m->priority : 0;
-	r->salt =
-		oid_pair(m->has_database && scope != LLM__PREFIX_SCOPE__SCOPE_CLUSTER ? m->database : 0,
-				 m->has_role && scope == LLM__PREFIX_SCOPE__SCOPE_ROLE ? m->role : 0);
-	r->tenant = oid_pair(m->has_database ? m->database : 0, m->has_role ? m->role : 0);
-	return LLM_OK;
 }
 
 /* ---- encoding ---- */
@@ -256,6 +89,80 @@ llm_codec_append_error(LlmBuf *out, uint64_t id, const LlmError *e)
 	return llm_codec_append(out, &f);
 }
 
+/* ---- log-probabilities ---- */
+
+/* The least that a TokenLogprob takes in a frame. */
+#define LOGPROB_NBYTES 11
+
+/* Messages of both lists of a result, in one block; [n] each with its place in `places`. */
+typedef struct Logprobs
+{
+	Llm__TokenLogprob *messages;
+	Llm__TokenLogprob **places;
+} Logprobs;
+
+/* Room for all log-probabilities of r; l->messages stays NULL when it has none. Errors:
+ * LLM_E_CONTEXT, LLM_E_MEMORY. */
+static LlmStatus
+logprobs_init(Logprobs *l, const LlmResult *r, LlmError *err)
+{
+	size_t n_rows = (r->logprobs == NULL ? 0 : (size_t) r->completion_tokens) +
+					(r->prompt_logprobs == NULL ? 0 : (size_t) r->prompt_tokens);
+	size_t n = n_rows * (1 + (size_t) r->n_top);
+
+	*l = (Logprobs){NULL, NULL};
+	if (n > LLM_FRAME_MAX / LOGPROB_NBYTES)
+		return llm_error_set(err, LLM_E_CONTEXT,
+							 "%zu log-probabilities do not fit the %u bytes of a frame", n,
+							 LLM_FRAME_MAX);
+	if (n == 0)
+		return LLM_OK;
+	l->messages = malloc(n * (sizeof(*l->messages) + sizeof(*l->places)));
+	if (l->messages == NULL)
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory for %zu log-probabilities", n);
+	l->places = (Llm__TokenLogprob **) (l->messages + n);
+	return LLM_OK;
+}
+
+static Llm__TokenLogprob *
+logprob_fill(Llm__TokenLogprob *m, const LlmResult *r, const LlmLogprob *p)
+{
+	LlmStr text = r->token_text(r->vocabulary, p->token);
+
+	llm__token_logprob__init(m);
+	m->token = p->token;
+	m->logprob = p->logprob;
+	m->text.data = (uint8_t *) text.p;
+	m->text.len = text.len;
+	return m;
+}
+
+/* Take n_rows rows of [1 + n_top] from l: gives back the places of the first of each row, with the
+ * others as its top. An absent token (-1) ends the top. */
+static Llm__TokenLogprob **
+logprobs_take(Logprobs *l, const LlmResult *r, const LlmLogprob *rows, int32_t n_rows)
+{
+	size_t n = rows == NULL ? 0 : (size_t) n_rows;
+	size_t width = 1 + (size_t) r->n_top;
+	Llm__TokenLogprob **firsts = l->places;
+	Llm__TokenLogprob **top = firsts + n;
+
+	for (size_t i = 0; i < n; i++)
+	{
+		const LlmLogprob *row = rows + i * width;
+
+		firsts[i] = logprob_fill(l->messages++, r, row);
+		firsts[i]->top = top;
+		for (size_t k = 1; k < width && row[k].token >= 0; k++)
+			top[firsts[i]->n_top++] = logprob_fill(l->messages++, r, &row[k]);
+		top += firsts[i]->n_top;
+	}
+	l->places = top;
+	return firsts;
+}
+
+/* ---- results ---- */
+
 static bool
 append_done(LlmBuf *out, Llm__Done *m)
 {
@@ -293,14 +200,19 @@ llm_codec_append_result(LlmBuf *out, const LlmResult *r, bool streamed)
 		[LLM_FINISH_ERROR] = LLM__FINISH__FINISH_ERROR,
 	};
 	Llm__Done m = LLM__DONE__INIT;
+	Logprobs l;
+	LlmError e;
+	void *block;
+	bool ok;
 
 	if (r->status != LLM_OK)
 	{
-		LlmError e;
-
 		llm_error_set(&e, r->status, "the request failed: %s", llm_status_name(r->status));
 		return llm_codec_append_error(out, r->key.id, r->error != NULL ? r->error : &e);
 	}
+	if (logprobs_init(&l, r, &e) != LLM_OK)
+		return llm_codec_append_error(out, r->key.id, &e);
+	block = l.messages;
 	m.id = r->key.id;
 	m.has_text = !streamed;
 	m.text.data = (uint8_t *) r->text.p;
@@ -319,7 +231,16 @@ llm_codec_append_result(LlmBuf *out, const LlmResult *r, bool streamed)
 	m.total_ms = r->total_ms;
 	m.has_numerics_key = true;
 	m.numerics_key = r->numerics_key;
-	return append_done(out, &m);
+	m.has_reasoning = r->reasoning.p != NULL;
+	m.reasoning.data = (uint8_t *) r->reasoning.p;
+	m.reasoning.len = r->reasoning.len;
+	m.n_logprobs = r->logprobs == NULL ? 0 : (size_t) r->completion_tokens;
+	m.logprobs = logprobs_take(&l, r, r->logprobs, r->completion_tokens);
+	m.n_prompt_logprobs = r->prompt_logprobs == NULL ? 0 : (size_t) r->prompt_tokens;
+	m.prompt_logprobs = logprobs_take(&l, r, r->prompt_logprobs, r->prompt_tokens);
+	ok = append_done(out, &m);
+	free(block);
+	return ok;
 }
 
 bool

@@ -33,11 +33,12 @@ typedef struct LlmServerStats
 Llm__Frame *llm_codec_unpack(const uint8_t *body, size_t nbytes);
 void llm_codec_free(Llm__Frame *f); /* NULL is fine */
 
-/* Check a SUBMIT and fill r, its salt by scope; r borrows the message's memory; key.client, alone and deadline are
- * the caller's. LLM_E_INVALID: a value out of range; LLM_E_PROTOCOL: a shape that no correct peer
- * sends. */
+/* Check a SUBMIT and fill r, its salt by scope; key.client, alone and deadline are the caller's. r
+ * borrows the message's memory, and *lists (NULL, or malloc memory to be freed after r).
+ * LLM_E_INVALID: a value out of range; LLM_E_PROTOCOL: a shape that no correct peer sends;
+ * LLM_E_MEMORY. */
 LlmStatus llm_codec_request(const Llm__Submit *m, Llm__PrefixScope scope, LlmRequest *r,
-							LlmError *err);
+							void **lists, LlmError *err);
 
 bool llm_codec_append(LlmBuf *out, const Llm__Frame *f);
 /* DONE or ERROR of a request. The text is left out when it was streamed. */

@@ -151,14 +151,24 @@ handle_set(LlmConn *c, uint32_t model, LlmSpec *spec, LlmError *err)
 
 /* ---- frames ---- */
 
-/* Hand a ticket to the engine thread; frame (may be NULL) is taken over when true is returned. */
+/* What a SUBMIT brings: the request borrows from frame and lists. */
+typedef struct Submission
+{
+	Llm__Frame *frame;
+	void *lists;
+	LlmRequest request;
+} Submission;
+
+/* Hand a ticket to the engine thread; the memory of s (NULL = not a SUBMIT) is taken over when true is
+ * returned. */
 static bool
 post_ticket(LlmConn *c, const LlmConnHost *h, LlmTicketKind kind, uint64_t id, LlmSpec *spec,
-			Llm__Frame *frame, const LlmRequest *request)
+			const Submission *s)
 {
 	LlmRequestKey key = {c->serial, id};
 	LlmCommand *cmd = llm_command_create(LLM_COMMAND_TICKET);
-	LlmTicket *t = cmd == NULL ? NULL : llm_ticket_create(kind, key, spec, frame);
+	LlmTicket *t =
+		cmd == NULL ? NULL : llm_ticket_create(kind, key, spec, s == NULL ? NULL : s->frame);
 
 	if (t == NULL)
 	{
@@ -167,8 +177,11 @@ post_ticket(LlmConn *c, const LlmConnHost *h, LlmTicketKind kind, uint64_t id, L
 		return false;
 	}
 	t->connection = c->connection;
-	if (request != NULL)
-		t->request = *request;
+	if (s != NULL)
+	{
+		t->lists = s->lists;
+		t->request = s->request;
+	}
 	t->request.key = key;
 	cmd->ticket = t;
 	llm_exchange_post(h->exchange, cmd);
@@ -227,7 +240,7 @@ on_load(LlmConn *c, const LlmConnHost *h, const Llm__Load *m)
 		return;
 	}
 	if (m->has_now && m->now && in_flight_add(c, m->id, 0))
-		post_ticket(c, h, LLM_TICKET_LOAD, m->id, spec, NULL, NULL);
+		post_ticket(c, h, LLM_TICKET_LOAD, m->id, spec, NULL);
 }
 
 static void
@@ -242,7 +255,7 @@ on_unload(LlmConn *c, const LlmConnHost *h, const Llm__Unload *m)
 		return;
 	}
 	if (in_flight_add(c, m->id, 0))
-		post_ticket(c, h, LLM_TICKET_UNLOAD, m->id, spec, NULL, NULL);
+		post_ticket(c, h, LLM_TICKET_UNLOAD, m->id, spec, NULL);
 	llm_spec_release(spec);
 }
 
@@ -252,19 +265,20 @@ on_submit(LlmConn *c, const LlmConnHost *h, Llm__Frame *f, uint32_t nbytes)
 {
 	const Llm__Submit *m = f->submit;
 	LlmSpec *spec = handle_find(c, m->model);
-	LlmRequest request;
+	Submission s = {.frame = f};
 	LlmError e;
-	LlmStatus st = llm_codec_request(m, h->prefix_scope, &request, &e);
+	LlmStatus st = llm_codec_request(m, h->prefix_scope, &s.request, &s.lists, &e);
+	bool posted;
 
 	if (spec == NULL)
 		st = llm_error_set(&e, LLM_E_PROTOCOL, "model handle %u was never loaded", m->model);
 	if (st == LLM_E_PROTOCOL)
-	{
 		conn_fail(c, &e);
+	if (st == LLM_E_PROTOCOL || !in_flight_add(c, m->id, nbytes))
+	{
+		free(s.lists);
 		return false;
 	}
-	if (!in_flight_add(c, m->id, nbytes))
-		return false;
 	if (st != LLM_OK)
 	{
 		size_t former = c->stream.out.len;
@@ -275,7 +289,10 @@ on_submit(LlmConn *c, const LlmConnHost *h, Llm__Frame *f, uint32_t nbytes)
 		in_flight_answered(c, in_flight_find(c, m->id));
 		return false;
 	}
-	return post_ticket(c, h, LLM_TICKET_SUBMIT, m->id, spec, f, &request);
+	posted = post_ticket(c, h, LLM_TICKET_SUBMIT, m->id, spec, &s);
+	if (!posted)
+		free(s.lists);
+	return posted;
 }
 
 static void

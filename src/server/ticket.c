@@ -26,6 +26,8 @@ llm_ticket_drop_frame(LlmTicket *t)
 {
 	llm_codec_free(t->frame);
 	t->frame = NULL;
+	free(t->lists);
+	t->lists = NULL;
 }
 
 void

@@ -31,6 +31,7 @@ typedef struct LlmTicket
 	uint64_t connection; /* the backend's own number: survives the engine */
 	LlmSpec *spec;       /* one reference */
 	Llm__Frame *frame;   /* SUBMIT: owned until admitted, request borrows from it */
+	void *lists;         /* SUBMIT: owned until admitted, request borrows from it; may be NULL */
 	LlmRequest request;  /* SUBMIT */
 	int64_t arrived_ms;  /* monotonic; request.timeout_ms counts from here */
 
@@ -49,7 +50,7 @@ typedef struct LlmTicket
 LlmTicket *llm_ticket_create(LlmTicketKind kind, LlmRequestKey key, LlmSpec *spec,
 							 Llm__Frame *frame);
 void llm_ticket_free(LlmTicket *t); /* NULL is fine */
-/* Free the frame early: nothing borrows from it after admission. */
+/* Free frame and lists early: nothing borrows from them after admission. */
 void llm_ticket_drop_frame(LlmTicket *t);
 
 /* All tickets of the engine thread by key. */

@@ -21,8 +21,20 @@ check_request(const LlmRequest *r)
 		r->timeout_ms < 0 || r->key.id == 0 || r->sample.top_k < 0 ||
 		!(r->sample.top_p > 0 && r->sample.top_p <= 1) ||
 		!(r->sample.min_p >= 0 && r->sample.min_p <= 1) || !(r->sample.repetition_penalty > 0) ||
-		(unsigned) r->kind > LLM_REQUEST_POOL || (unsigned) r->truncate > LLM_TRUNCATE_RIGHT)
+		(unsigned) r->kind > LLM_REQUEST_UNPIN || (unsigned) r->truncate > LLM_TRUNCATE_RIGHT)
 		abort();
+	if (r->n_messages < 0 || r->n_messages > LLM_MESSAGES_MAX || r->n_bias < 0 ||
+		r->n_bias > LLM_TOKEN_LIST_MAX || r->n_allowed > LLM_TOKEN_LIST_MAX ||
+		r->n_forbidden > LLM_TOKEN_LIST_MAX || r->n_stop_tokens > LLM_TOKEN_LIST_MAX ||
+		r->min_tokens < 0 || r->n_top < 0 || r->n_top > LLM_TOP_LOGPROBS_MAX ||
+		(unsigned) r->reasoning > LLM_REASONING_HIGH)
+		abort();
+	for (int i = 0; i < r->n_bias; i++)
+		if (!(r->bias[i].bias >= -100 && r->bias[i].bias <= 100))
+			abort();
+	for (int i = 0; i < r->n_messages; i++)
+		if (r->messages[i].role.len == 0)
+			abort();
 	for (int i = 0; i < r->n_stops; i++)
 		if (r->stops[i].len == 0 || r->stops[i].len > LLM_STOP_NBYTES_MAX)
 			abort();
@@ -33,14 +45,16 @@ try_frame(const Llm__Frame *f)
 {
 	LlmRequest r;
 	LlmSpec *spec = NULL;
+	void *lists;
 	LlmError e;
 
 	if (f->body_case == LLM__FRAME__BODY_SUBMIT)
 	{
-		if (llm_codec_request(f->submit, LLM__PREFIX_SCOPE__SCOPE_ROLE, &r, &e) == LLM_OK)
+		if (llm_codec_request(f->submit, LLM__PREFIX_SCOPE__SCOPE_ROLE, &r, &lists, &e) == LLM_OK)
 			check_request(&r);
 		else if (e.text[0] == '\0')
 			abort();
+		free(lists);
 	}
 	if (f->body_case == LLM__FRAME__BODY_LOAD &&
 		llm_spec_create(f->load->spec, &spec, &e) == LLM_OK)

@@ -148,12 +148,13 @@ test_request_defaults(void **state)
 {
 	Llm__Submit m = LLM__SUBMIT__INIT;
 	LlmRequest r, other;
+	void *lists;
 	LlmError e;
 
 	m.id = 3;
 	m.model = 1;
 	m.has_prompt = true;
-	assert_int_equal(llm_codec_request(&m, LLM__PREFIX_SCOPE__SCOPE_ROLE, &r, &e), LLM_OK);
+	assert_int_equal(llm_codec_request(&m, LLM__PREFIX_SCOPE__SCOPE_ROLE, &r, &lists, &e), LLM_OK);
 	assert_int_equal(r.key.id, 3);
 	assert_int_equal(r.max_tokens, LLM_MAX_TOKENS_REST);
 	assert_true(r.sample.temperature < 0);
@@ -163,16 +164,17 @@ test_request_defaults(void **state)
 	assert_null(r.system.p);
 	/* An empty system prompt is not the same as none. */
 	m.has_system = true;
-	assert_int_equal(llm_codec_request(&m, LLM__PREFIX_SCOPE__SCOPE_ROLE, &r, &e), LLM_OK);
+	assert_int_equal(llm_codec_request(&m, LLM__PREFIX_SCOPE__SCOPE_ROLE, &r, &lists, &e), LLM_OK);
 	assert_non_null(r.system.p);
 	/* Prefixes are shared within a database and role only. */
 	m.has_database = m.has_role = true;
 	m.database = 5;
 	m.role = 10;
-	assert_int_equal(llm_codec_request(&m, LLM__PREFIX_SCOPE__SCOPE_ROLE, &r, &e), LLM_OK);
+	assert_int_equal(llm_codec_request(&m, LLM__PREFIX_SCOPE__SCOPE_ROLE, &r, &lists, &e), LLM_OK);
 	m.database = 10;
 	m.role = 5;
-	assert_int_equal(llm_codec_request(&m, LLM__PREFIX_SCOPE__SCOPE_ROLE, &other, &e), LLM_OK);
+	assert_int_equal(llm_codec_request(&m, LLM__PREFIX_SCOPE__SCOPE_ROLE, &other, &lists, &e),
+					 LLM_OK);
 	assert_true(r.salt != other.salt);
 	/* Wider scopes forget the role, then the database. */
 	m.role = 6;
@@ -181,13 +183,13 @@ test_request_defaults(void **state)
 	{
 		m.database = 10;
 		m.role = 6;
-		assert_int_equal(llm_codec_request(&m, scope, &r, &e), LLM_OK);
+		assert_int_equal(llm_codec_request(&m, scope, &r, &lists, &e), LLM_OK);
 		m.role = 7;
-		assert_int_equal(llm_codec_request(&m, scope, &other, &e), LLM_OK);
+		assert_int_equal(llm_codec_request(&m, scope, &other, &lists, &e), LLM_OK);
 		assert_int_equal(r.salt == other.salt, scope >= LLM__PREFIX_SCOPE__SCOPE_DATABASE);
 		m.database = 11;
 		m.role = 6;
-		assert_int_equal(llm_codec_request(&m, scope, &other, &e), LLM_OK);
+		assert_int_equal(llm_codec_request(&m, scope, &other, &lists, &e), LLM_OK);
 		assert_int_equal(r.salt == other.salt, scope == LLM__PREFIX_SCOPE__SCOPE_CLUSTER);
 	}
 }
