@@ -17,8 +17,6 @@
 
 #include "echo/echo_impl.h"
 
-#define LOGIT_PICKED 100.0f /* of the reply's token; the others are 0 */
-
 static LlmDeviceInfo
 echo_info(const LlmDevice *dev)
 {
@@ -38,6 +36,8 @@ echo_model_clear(LlmDevice *dev)
 	free(d->text);
 	free(d->logits);
 	free(d->store);
+	llm_sampler_free(d->sampler);
+	d->sampler = NULL;
 	d->acts = d->tokens = d->store = NULL;
 	d->text = NULL;
 	d->logits = NULL;
@@ -67,7 +67,8 @@ echo_limits_set(LlmDevice *dev, const LlmDeviceLimits *l, LlmError *err)
 	d->tokens = calloc((size_t) l->max_pos, sizeof(int32_t));
 	d->text = calloc((size_t) l->max_pos, 1);
 	d->logits = calloc((size_t) l->max_out * LLM_ECHO_VOCAB, sizeof(float));
-	if (d->acts == NULL || d->tokens == NULL || d->text == NULL || d->logits == NULL)
+	if (d->acts == NULL || d->tokens == NULL || d->text == NULL || d->logits == NULL ||
+		llm_sampler_create(LLM_ECHO_VOCAB, &d->sampler, err) != LLM_OK)
 	{
 		echo_model_clear(dev);
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for the echo device");
@@ -263,11 +264,9 @@ echo_step_wait(LlmDevice *dev, uint64_t step, LlmStepOut *out, LlmError *err)
 	for (int32_t i = 0; i < d->batch.n_out; i++)
 	{
 		out->rows[i] = (LlmSampleOut){.token = -1};
-		if ((d->batch.want[i] & LLM_WANT_TOKEN) == 0)
-			continue;
-		llm_echo_row_sample(d, act_rows(d, d->out)[i], &d->sampling->rows[i], &out->rows[i]);
-		if (out->rows[i].token >= 0)
-			d->logits[(size_t) i * LLM_ECHO_VOCAB + (size_t) out->rows[i].token] = LOGIT_PICKED;
+		if ((d->batch.want[i] & (LLM_WANT_TOKEN | LLM_WANT_SCORE)) != 0)
+			llm_echo_row_sample(d, act_rows(d, d->out)[i], &d->sampling->rows[i],
+								d->logits + (size_t) i * LLM_ECHO_VOCAB, &out->rows[i]);
 	}
 	if (d->slow_ms > 0)
 		llm_echo_sleep(d->slow_ms);

@@ -11,7 +11,8 @@
  *   @hang          never return                      @tokens=N    repeat the reply up to N bytes
  *   @seed          the reply is the row's seed
  * The reply is the text of the prompt's last user turn (of the whole prompt when it has no turns),
- * without directives, then the end token.
+ * without directives, then the end token; where the end token may not be picked, the reply again. A
+ * reply's token that may not be picked is replaced by the highest that may: see echo_sample.c.
  */
 #ifndef LLM_ECHO_ECHO_DEVICE_H
 #define LLM_ECHO_ECHO_DEVICE_H

@@ -4,6 +4,7 @@
 
 #include "echo/echo_device.h"
 #include "echo/echo_fault.h"
+#include "sample/sample.h"
 
 #define LLM_ECHO_PAGE_NBYTES ((int64_t) (LLM_PAGE_TOKENS * sizeof(int32_t)))
 
@@ -18,6 +19,7 @@ typedef struct LlmEchoDevice
 	int32_t *tokens;             /* [max_pos] a sequence read back */
 	char *text;                  /* [max_pos] its text */
 	float *logits;               /* [max_out, vocab_size] */
+	LlmSampler *sampler;         /* NULL until limits are set */
 	int32_t *store;              /* [n_pages, 64] token ids; page 0 stays 0 */
 	int32_t n_pages;             /* 0 = no store */
 	LlmBatch batch;              /* of the step being recorded or run */
@@ -46,7 +48,9 @@ LlmStatus llm_echo_kv_export(LlmDevice *dev, int group, const int32_t *pages, in
 LlmStatus llm_echo_kv_import(LlmDevice *dev, int group, const int32_t *pages, int n_pages,
 							 const float *in, LlmError *err);
 
-/* Pick for row r of the batch; delays and faults that its prompt asks for happen here. */
-void llm_echo_row_sample(LlmEchoDevice *d, int32_t r, const LlmSampleRow *row, LlmSampleOut *out);
+/* Pick or score for row r of the batch; delays and faults that its prompt asks for happen here.
+ * logits [LLM_ECHO_VOCAB] come as zeros. */
+void llm_echo_row_sample(LlmEchoDevice *d, int32_t r, const LlmSampleRow *row, float *logits,
+						 LlmSampleOut *out);
 
 #endif

@@ -168,7 +168,7 @@ llm_cpu_run_sample(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 	for (int64_t i = share(n, tid, n_threads); i < share(n, tid + 1, n_threads); i++)
 	{
 		dev->picks[i] = (LlmSampleOut){.token = -1, .status = LLM_OK};
-		if ((dev->batch->want[i] & LLM_WANT_TOKEN) != 0)
+		if ((dev->batch->want[i] & (LLM_WANT_TOKEN | LLM_WANT_SCORE)) != 0)
 			llm_sampler_pick(dev->scratch[tid].sampler, row_f(op->in, i), &op->sampling->rows[i],
 							 &dev->picks[i]);
 	}

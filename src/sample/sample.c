@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sample/likeliest.h"
 #include "sample/rowmath.h"
 #include "sample/select.h"
 #include "tensor/mathf.h"
@@ -29,9 +30,9 @@ struct LlmSampler
 {
 	const LlmRowMath *math;
 	int32_t vocab_size;
-	float *logits;      /* [vocab_size] the row after penalties and mask, when there are any */
-	float *noise;       /* [vocab_size] per candidate */
-	LlmCandidates c;    /* arrays of [vocab_size] */
+	float *logits;   /* [vocab_size] the row after bias, penalties and mask, when there are any */
+	float *noise;    /* [vocab_size] per candidate */
+	LlmCandidates c; /* arrays of [vocab_size] */
 	int32_t *generated; /* [vocab_size] times in the generated tokens; all 0 between picks */
 	uint8_t *seen;      /* [vocab_size] 1 = in the history; all 0 between picks */
 };
@@ -133,7 +134,35 @@ row_check(const LlmSampler *s, const LlmSampleRow *row, LlmSampleOut *out)
 				 row->history[i], s->vocab_size);
 			return false;
 		}
+	for (int32_t i = 0; i < row->n_bias; i++)
+		if (row->bias[i].token < 0 || row->bias[i].token >= s->vocab_size ||
+			!(fabsf(row->bias[i].bias) <= FLT_MAX))
+		{
+			fail(out, LLM_E_INTERNAL, "bias %g for token %d of a vocabulary of %d",
+				 (double) row->bias[i].bias, row->bias[i].token, s->vocab_size);
+			return false;
+		}
 	return true;
+}
+
+/* A finite logit stays finite. */
+static float
+clamp_finite(float x)
+{
+	return x != x ? -FLT_MAX : fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
+}
+
+/* What is -inf stays so. */
+static void
+bias_apply(LlmSampler *s, const LlmSampleRow *row)
+{
+	for (int32_t i = 0; i < row->n_bias; i++)
+	{
+		float *x = &s->logits[row->bias[i].token];
+
+		if (*x > -INFINITY)
+			*x = clamp_finite(*x + row->bias[i].bias);
+	}
 }
 
 /* Repetition over all of the history, then frequency and presence over what was generated. Finite
@@ -163,7 +192,7 @@ penalties_apply(LlmSampler *s, const LlmSampleRow *row)
 				x = fmaf(-(float) s->generated[id], p->frequency_penalty, x);
 				x -= p->presence_penalty;
 			}
-			s->logits[id] = x != x ? -FLT_MAX : fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
+			s->logits[id] = clamp_finite(x);
 		}
 		s->seen[id] = 0;
 		s->generated[id] = 0;
@@ -285,39 +314,70 @@ is_banned(const LlmSampleRow *row, int32_t id)
 	return false;
 }
 
-void
-llm_sampler_pick(LlmSampler *s, const float *logits, const LlmSampleRow *row, LlmSampleOut *out)
+/* The token of a row by everything that it asks for; -1 when that leaves none. */
+static int32_t
+row_pick(LlmSampler *s, const float *logits, LlmRowTop raw, const LlmSampleRow *row)
 {
 	const float *x = logits;
 	bool greedy = row->p.temperature < TEMPERATURE_MIN;
-	bool changed = has_penalties(&row->p) || row->mask != NULL;
-	LlmRowTop raw = s->math->top(logits, s->vocab_size);
+	bool changed = has_penalties(&row->p) || row->mask != NULL || row->n_bias > 0;
 	LlmRowTop top = raw;
 
-	memset(out, 0, sizeof(*out));
-	if (raw.bad || raw.id < 0)
-	{
-		fail(out, LLM_E_INTERNAL, "logits are not finite");
-		return;
-	}
-	if (!row_check(s, row, out))
-		return;
 	/* Bans alone matter to a greedy row only when they hit its highest token. */
 	if (changed || (greedy ? is_banned(row, raw.id) : row->n_banned > 0))
 	{
 		memcpy(s->logits, logits, (size_t) s->vocab_size * sizeof(float));
+		bias_apply(s, row);
 		if (has_penalties(&row->p))
 			penalties_apply(s, row);
 		mask_apply(s, row);
 		x = s->logits;
 		top = s->math->top(x, s->vocab_size);
 		if (top.id < 0)
+			return -1;
+	}
+	return greedy ? top.id : row_draw(s, x, top, row);
+}
+
+/* Log-probabilities of the row's token and of the likeliest ones, all from one sum. */
+static void
+row_score(LlmSampler *s, const float *logits, LlmRowTop raw, int32_t n_top, LlmSampleOut *out)
+{
+	float log_sum = llm_logf(s->math->sumexp(logits, s->vocab_size, raw.max));
+
+	out->logprob = (logits[out->token] - raw.max) - log_sum;
+	out->n_top = llm_sample_likeliest(logits, s->vocab_size, n_top, out->top);
+	for (int32_t i = 0; i < out->n_top; i++)
+		out->top[i].logprob = (out->top[i].logprob - raw.max) - log_sum;
+}
+
+void
+llm_sampler_pick(LlmSampler *s, const float *logits, const LlmSampleRow *row, LlmSampleOut *out)
+{
+	LlmRowTop raw = s->math->top(logits, s->vocab_size);
+
+	memset(out, 0, sizeof(*out));
+	if (raw.bad || raw.id < 0)
+		fail(out, LLM_E_INTERNAL, "logits are not finite");
+	else if (row->n_top < 0 || row->n_top > LLM_TOP_LOGPROBS_MAX)
+		fail(out, LLM_E_INTERNAL, "%d likeliest tokens are wanted of a row", row->n_top);
+	else if (row->target != NULL)
+	{
+		if (*row->target < 0 || *row->target >= s->vocab_size)
+			fail(out, LLM_E_INTERNAL, "the next token is %d of a vocabulary of %d", *row->target,
+				 s->vocab_size);
+		else
 		{
-			fail(out, LLM_E_INVALID, "no token is left to pick: all are masked or banned");
-			return;
+			out->token = *row->target;
+			row_score(s, logits, raw, row->n_top, out);
 		}
 	}
-	out->token = greedy ? top.id : row_draw(s, x, top, row);
-	out->logprob =
-		(logits[out->token] - raw.max) - llm_logf(s->math->sumexp(logits, s->vocab_size, raw.max));
+	else if (row_check(s, row, out))
+	{
+		out->token = row_pick(s, logits, raw, row);
+		if (out->token < 0)
+			fail(out, LLM_E_INVALID, "no token is left to pick: all are masked or banned");
+		else
+			row_score(s, logits, raw, row->n_top, out);
+	}
 }

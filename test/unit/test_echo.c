@@ -1,6 +1,6 @@
 /*
  * test_echo.c - the echo device: replies, directives, faults, and what it must notice.
- * links: model echo tensor core
+ * links: model echo sample tensor core
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -191,7 +191,8 @@ run(Rig *g, Pack *k, LlmSampleOut *out, LlmError *err)
 	if (status == LLM_OK)
 		status = ops->step_wait(g->dev, step, &step_out, err);
 	for (int i = 0; status == LLM_OK && i < k->b.n_out; i++)
-		if (out[i].token >= 0)
+		if (out[i].token >= 0 && k->rows[i].mask == NULL && k->rows[i].n_bias == 0 &&
+			k->rows[i].target == NULL)
 			assert_true(step_out.logits[i * step_out.ld_logits + out[i].token] > 0.0f);
 	return status;
 }
@@ -408,19 +409,21 @@ static void
 test_bans_and_masks(void **state)
 {
 	static const int32_t eos[] = {LLM_ECHO_EOS};
+	static const LlmTokenBias bias[] = {{'x', 100.5f}};
 	uint32_t mask[LLM_ECHO_VOCAB / 32];
 	Rig g;
 	Seq seq, *q = &seq;
 	LlmError err;
 
-	for (int round = 0; round < 3; round++)
+	for (int round = 0; round < 4; round++)
 	{
 		char text[20] = "";
 
 		rig_open(&g, NULL);
 		seq_prompt(q, round == 1 ? "" : "ab");
-		memset(mask, 0xff, sizeof(mask));
-		mask['b' / 32] &= ~(1u << ('b' % 32));
+		memset(mask, 0, sizeof(mask));
+		mask['a' / 32] = 1u << ('a' % 32);
+		mask['A' / 32] = 1u << ('A' % 32);
 		for (int i = 0; i < 7; i++)
 		{
 			Pack k;
@@ -430,16 +433,77 @@ test_bans_and_masks(void **state)
 			k.rows[0].banned = eos;
 			k.rows[0].n_banned = 1;
 			k.rows[0].mask = round == 2 ? mask : NULL;
+			k.rows[0].bias = round == 3 ? bias : NULL;
+			k.rows[0].n_bias = round == 3 ? 1 : 0;
 			assert_int_equal(run(&g, &k, out, &err), LLM_OK);
-			if (round == 2 && i == 1)
-			{
-				assert_int_equal(out[0].status, LLM_E_INVALID);
-				break;
-			}
+			assert_int_equal(out[0].status, LLM_OK);
 			text[i] = (char) out[0].token;
 			seq_add(q, out[0].token);
 		}
-		assert_string_equal(text, round == 0 ? "abababa" : round == 1 ? "......." : "a");
+		assert_string_equal(text, round == 0   ? "abababa"
+								  : round == 1 ? "......."
+								  : round == 2 ? "aAaAaAa" /* the first that the mask leaves */
+											   : "xxxxxxx");
+		rig_close(&g);
+	}
+}
+
+/* Every row of a prompt scores the token after it, in chunks of any size. */
+static void
+test_scores(void **state)
+{
+	const char *text = "aab@ccc";
+
+	for (int32_t chunk = 1; chunk <= 200; chunk += 66)
+	{
+		Rig g;
+		Seq seq, *q = &seq;
+		int n_scores = 0;
+		LlmError err;
+
+		rig_open(&g, NULL);
+		memset(q, 0, sizeof(*q));
+		seq_text(q, text);
+		q->n_prompt = q->n;
+		while (q->n_stored < q->n)
+		{
+			Pack k;
+			LlmSampleOut out[16];
+			int32_t first = q->n_stored;
+
+			pack(&g, &k, &q, 1, chunk);
+			for (int i = 0; i < k.b.n_rows; i++)
+			{
+				int32_t p = first + i;
+
+				k.out_row[i] = i;
+				k.rows[i] = (LlmSampleRow){.p = greedy,
+										   .history = q->tokens,
+										   .n_history = p + 1,
+										   .n_prompt = p + 1,
+										   .position = p + 1,
+										   .target = &q->tokens[p + 1],
+										   .n_top = 2};
+				k.want[i] = LLM_WANT_SCORE;
+			}
+			k.b.n_out = k.sampling.n_out = k.b.n_rows - (q->n_stored == q->n);
+			assert_int_equal(run(&g, &k, out, &err), LLM_OK);
+			for (int i = 0; i < k.b.n_out; i++, n_scores++)
+			{
+				int32_t p = first + i;
+				bool again = text[p] == text[p + 1];
+
+				assert_int_equal(out[i].status, LLM_OK);
+				assert_int_equal(out[i].token, text[p + 1]);
+				assert_float_equal(out[i].logprob, again ? 0.0f : -100.0f, 0);
+				assert_int_equal(out[i].n_top, 2);
+				assert_int_equal(out[i].top[0].token, text[p]);
+				assert_float_equal(out[i].top[0].logprob, 0.0f, 0);
+				assert_int_equal(out[i].top[1].token, 0);
+				assert_float_equal(out[i].top[1].logprob, -100.0f, 0);
+			}
+		}
+		assert_int_equal(n_scores, (int) strlen(text) - 1);
 		rig_close(&g);
 	}
 }
@@ -728,10 +792,10 @@ main(void)
 		cmocka_unit_test(test_replies),        cmocka_unit_test(test_raw_prompt),
 		cmocka_unit_test(test_last_turn),      cmocka_unit_test(test_failing_rows),
 		cmocka_unit_test(test_long_error),     cmocka_unit_test(test_many),
-		cmocka_unit_test(test_bans_and_masks), cmocka_unit_test(test_copied_pages),
-		cmocka_unit_test(test_noticed_faults), cmocka_unit_test(test_noticed_reads),
-		cmocka_unit_test(test_delays),         cmocka_unit_test(test_deadly),
-		cmocka_unit_test(test_fault_words),
+		cmocka_unit_test(test_bans_and_masks), cmocka_unit_test(test_scores),
+		cmocka_unit_test(test_copied_pages),   cmocka_unit_test(test_noticed_faults),
+		cmocka_unit_test(test_noticed_reads),  cmocka_unit_test(test_delays),
+		cmocka_unit_test(test_deadly),         cmocka_unit_test(test_fault_words),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

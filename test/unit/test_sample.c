@@ -81,6 +81,8 @@ reference_logit(float x, int32_t id, const LlmSampleRow *row)
 	double y = x;
 	int all = 0, generated = 0;
 
+	for (int i = 0; i < row->n_bias; i++)
+		y += row->bias[i].token == id ? (double) row->bias[i].bias : 0;
 	for (int i = 0; i < row->n_history; i++)
 	{
 		all += row->history[i] == id;
@@ -196,6 +198,7 @@ test_against_sort(void **state)
 		float *x = malloc((size_t) n * sizeof(float));
 		uint32_t mask[32];
 		int32_t history[40], banned[3];
+		LlmTokenBias bias[2];
 		LlmSampleRow row = {.p = random_params(), .history = history, .position = round};
 		LlmSampler *s = sampler(n);
 		LlmSampleOut out;
@@ -216,6 +219,11 @@ test_against_sort(void **state)
 			banned[i] = (int32_t) (uniform() * (n + 2)) - 1;
 		row.banned = banned;
 		row.n_banned = round % 3;
+		for (int i = 0; i < 2; i++)
+			bias[i] = (LlmTokenBias){(int32_t) (uniform() * n / 2) + i * (n / 2),
+									 (float) (20 * uniform() - 10)};
+		row.bias = bias;
+		row.n_bias = n < 2 ? 0 : round % 7 % 3;
 		want = reference_pick(x, n, &row, &fragile);
 		llm_sampler_pick(s, x, &row, &out);
 		if (want < 0)
@@ -254,6 +262,150 @@ test_logprob(void **state)
 	}
 	llm_sampler_free(s);
 	free(x);
+}
+
+/* Scores and likeliest tokens against a full sort, and that asking for them changes no pick. */
+static void
+test_likeliest(void **state)
+{
+	static const int sizes[] = {1, 2, 19, 20, 21, 31, 32, 33, 64, 500, 4999};
+
+	for (int round = 0; round < 220; round++)
+	{
+		int n = sizes[round % 11];
+		float *x = malloc((size_t) n * sizeof(float));
+		Item *it = malloc((size_t) n * sizeof(*it));
+		LlmSampler *s = sampler(n);
+		int32_t target = (int32_t) (uniform() * n);
+		LlmSampleRow row = {.p = random_params(), .position = round};
+		LlmSampleOut bare, out, score;
+		double sum = 0;
+
+		row.p.repetition_penalty = 1;
+		fill(x, n, round % 2 == 0 ? 1 : 8);
+		for (int i = 0; i < n; i++)
+		{
+			if (round % 4 == 1)
+				x[i] = rintf(x[i]); /* ties, -0 and +0 among them */
+			if (round % 8 == 2)
+				x[i] = (float) i; /* each beats all before it */
+			if (round % 8 == 6)
+				x[i] = (float) -i;
+		}
+		for (int i = 0; i < n; i++)
+		{
+			it[i] = (Item){x[i], 0, i};
+			sum += exp((double) x[i]);
+		}
+		qsort(it, (size_t) n, sizeof(*it), item_cmp);
+		llm_sampler_pick(s, x, &row, &bare);
+		assert_int_equal(bare.status, LLM_OK);
+		assert_int_equal(bare.n_top, 0);
+		row.n_top = round % (LLM_TOP_LOGPROBS_MAX + 1);
+		llm_sampler_pick(s, x, &row, &out);
+		assert_int_equal(out.token, bare.token);
+		assert_memory_equal(&out.logprob, &bare.logprob, sizeof(float));
+		row.target = &target;
+		llm_sampler_pick(s, x, &row, &score);
+		assert_int_equal(score.status, LLM_OK);
+		assert_int_equal(score.token, target);
+		assert_float_equal(score.logprob, (double) x[target] - log(sum), 1e-5);
+		assert_int_equal(score.n_top, row.n_top < n ? row.n_top : n);
+		assert_int_equal(out.n_top, score.n_top);
+		assert_memory_equal(out.top, score.top, sizeof(out.top));
+		for (int i = 0; i < score.n_top; i++)
+		{
+			assert_int_equal(score.top[i].token, it[i].id);
+			assert_float_equal(score.top[i].logprob, it[i].x - log(sum), 1e-5);
+			if (score.top[i].token == target)
+				assert_memory_equal(&score.top[i].logprob, &score.logprob, sizeof(float));
+		}
+		llm_sampler_free(s);
+		free(it);
+		free(x);
+	}
+}
+
+static void
+test_bias(void **state)
+{
+	float x[5] = {1.0f, 2.0f, -INFINITY, 0.5f, 0.0f};
+	const LlmTokenBias up = {3, 1.6f}, down = {1, -1e30f}, dead = {2, 1e30f}, most = {4, FLT_MAX};
+	const LlmTokenBias bad[] = {{5, 1.0f}, {-1, 1.0f}, {0, NAN}, {0, INFINITY}, {0, -INFINITY}};
+	int32_t history[] = {3, 3};
+	LlmSampler *s = sampler(5);
+	LlmSampleRow row = {.p = plain, .bias = &up, .n_bias = 1, .n_top = 1};
+	LlmSampleOut out;
+
+	row.p.temperature = 0;
+	llm_sampler_pick(s, x, &row, &out);
+	assert_int_equal(out.token, 3);
+	assert_int_equal(out.top[0].token, 1); /* the raw logits do not know of the bias */
+	assert_true(out.logprob < out.top[0].logprob);
+	row.history = history;
+	row.n_history = 2;
+	row.p.presence_penalty = 0.5f; /* after the bias: 2.1 - 0.5 */
+	llm_sampler_pick(s, x, &row, &out);
+	assert_int_equal(out.token, 1);
+	row.p.presence_penalty = 0;
+	row.p.repetition_penalty = 2.0f; /* 2.1 / 2, where 0.5 / 2 + 1.6 would have won against 1 */
+	x[1] = 1.5f;
+	llm_sampler_pick(s, x, &row, &out);
+	assert_int_equal(out.token, 1);
+	row.bias = &down;
+	llm_sampler_pick(s, x, &row, &out);
+	assert_int_equal(out.token, 0);
+	row.bias = &dead; /* what cannot come stays so */
+	llm_sampler_pick(s, x, &row, &out);
+	assert_int_equal(out.token, 1);
+	x[4] = FLT_MAX;
+	row.bias = &most;
+	llm_sampler_pick(s, x, &row, &out);
+	assert_int_equal(out.status, LLM_OK);
+	assert_int_equal(out.token, 4);
+	for (int i = 0; i < 5; i++)
+	{
+		row.bias = &bad[i];
+		llm_sampler_pick(s, x, &row, &out);
+		assert_int_equal(out.status, LLM_E_INTERNAL);
+		assert_int_equal(out.token, -1);
+	}
+	llm_sampler_free(s);
+}
+
+/* A score needs finite logits and a token of the vocabulary; nothing else of the row counts. */
+static void
+test_refused_scores(void **state)
+{
+	static const int32_t bad[] = {-1, 8, INT32_MAX};
+	float x[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+	const int32_t target = 2;
+	LlmSampler *s = sampler(8);
+	LlmSampleRow row = {.target = &target, .n_top = 3}; /* no parameters */
+	LlmSampleOut out;
+
+	llm_sampler_pick(s, x, &row, &out);
+	assert_int_equal(out.status, LLM_OK);
+	assert_int_equal(out.token, 2);
+	assert_int_equal(out.top[2].token, 5);
+	for (int i = 0; i < 3; i++)
+	{
+		row.target = &bad[i];
+		llm_sampler_pick(s, x, &row, &out);
+		assert_int_equal(out.status, LLM_E_INTERNAL);
+	}
+	row.target = &target;
+	for (int i = 0; i < 2; i++)
+	{
+		row.n_top = i == 0 ? -1 : LLM_TOP_LOGPROBS_MAX + 1;
+		llm_sampler_pick(s, x, &row, &out);
+		assert_int_equal(out.status, LLM_E_INTERNAL);
+	}
+	row.n_top = 0;
+	x[7] = NAN;
+	llm_sampler_pick(s, x, &row, &out);
+	assert_int_equal(out.status, LLM_E_INTERNAL);
+	llm_sampler_free(s);
 }
 
 static void
@@ -647,11 +799,13 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_against_sort),    cmocka_unit_test(test_logprob),
-		cmocka_unit_test(test_distribution),    cmocka_unit_test(test_no_wild_pick),
-		cmocka_unit_test(test_greedy_and_ties), cmocka_unit_test(test_top_k_ties),
-		cmocka_unit_test(test_extremes),        cmocka_unit_test(test_refused_params),
-		cmocka_unit_test(test_penalties),       cmocka_unit_test(test_nothing_to_pick),
-		cmocka_unit_test(test_scratch),         cmocka_unit_test(test_isa_bits),
+		cmocka_unit_test(test_likeliest),       cmocka_unit_test(test_bias),
+		cmocka_unit_test(test_refused_scores),  cmocka_unit_test(test_distribution),
+		cmocka_unit_test(test_no_wild_pick),    cmocka_unit_test(test_greedy_and_ties),
+		cmocka_unit_test(test_top_k_ties),      cmocka_unit_test(test_extremes),
+		cmocka_unit_test(test_refused_params),  cmocka_unit_test(test_penalties),
+		cmocka_unit_test(test_nothing_to_pick), cmocka_unit_test(test_scratch),
+		cmocka_unit_test(test_isa_bits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
