@@ -49,7 +49,7 @@ SET llm_infer.max_lookahead_rows = 16;
 SELECT peak_of($$SELECT llm_generate('@delay=1 ' || body) FROM docs WHERE id < 60$$) BETWEEN 2 AND 16 AS by_setting;
 RESET llm_infer.max_lookahead_rows;
 SET work_mem = '64kB';
-SELECT peak_of($$SELECT llm_generate(repeat(body, 500), max_tokens => 1) FROM docs WHERE id < 60$$) BETWEEN 2 AND 40 AS by_memory;
+SELECT peak_of($$SELECT llm_generate('@delay=1 ' || repeat(body, 500), max_tokens => 1) FROM docs WHERE id < 60$$) BETWEEN 2 AND 40 AS by_memory;
 RESET work_mem;
 DROP FUNCTION peak_of(text);
 

@@ -333,6 +333,23 @@ llm_call_poll(void)
 		llm_client_poll();
 }
 
+bool
+llm_call_prompt(const LlmCall *call, LlmCallPrompt *out)
+{
+	int i = 0;
+
+	while (i < call->n && is_null_element(call, i))
+		i++;
+	if (i == call->n || call->failure.sqlstate != 0)
+		return false;
+	out->model = call->model;
+	out->system.data = call->requests[i].submit.system.data;
+	out->system.len = call->requests[i].submit.system.len;
+	out->prompt.data = call->requests[i].submit.prompt.data;
+	out->prompt.len = call->requests[i].submit.prompt.len;
+	return true;
+}
+
 /* ---- results ---- */
 
 /* Raise f, unless on_error hides it: then remember it. */

@@ -32,6 +32,21 @@ typedef struct LlmCallUsage
 	uint64 numerics_key; /* of the last answer, 0 = none */
 } LlmCallUsage;
 
+/* Bytes of a call, not terminated. */
+typedef struct LlmCallBytes
+{
+	const uint8 *data; /* NULL = none */
+	Size len;
+} LlmCallBytes;
+
+/* What a call's prompt is made of, the shared parts first; memory of the call. */
+typedef struct LlmCallPrompt
+{
+	const char *model;
+	LlmCallBytes system;
+	LlmCallBytes prompt;
+} LlmCallPrompt;
+
 /* Evaluate the arguments (all of the function's, in order, after defaults were expanded) into a
  * call. NULL when the answer is NULL without a request (the first argument is NULL). Values are
  * copied into cxt. The current user's right on the model is checked here. */
@@ -57,6 +72,9 @@ extern void llm_call_usage(const LlmCall *call, LlmCallUsage *usage);
 
 /* Name of the model that the call goes to; NULL before llm_call_create has resolved one. */
 extern const char *llm_call_model(const LlmCall *call);
+
+/* The prompt of the call's first request; false when it makes none. */
+extern bool llm_call_prompt(const LlmCall *call, LlmCallPrompt *out);
 
 /* Cancel what is unanswered and free. */
 extern void llm_call_free(LlmCall *call);

@@ -112,6 +112,15 @@ is($node->safe_psql('postgres', q{SELECT count(*), count(*) FILTER (WHERE t = rp
 	FROM (SELECT i, llm_generate('@tokens=150 row ' || i || ' ', options => '{"raw": true}') AS t
 	FROM generate_series(1, 16) i) s}), '16|16', 'few pages: every row is right');
 cmp_ok($node->safe_psql('postgres', 'SELECT preemptions FROM llm.stat_engine'), '>', 0, 'few pages: some were preempted');
+{
+	# 12 beginnings of four pages each, in turns, are more than the store holds: in order of the rows
+	# each is gone when it comes again
+	my $cached = q{SELECT sum((r).cached_tokens) FROM (SELECT llm_generate_result(repeat(chr(65 + i % 12), 260) || i,
+		max_tokens => 1, options => '{"raw": true}') AS r FROM generate_series(1, 120) i OFFSET 0) s};
+	my $rows = $node->safe_psql('postgres', "SET llm_infer.enable_batch = off; $cached");
+	my $groups = $node->safe_psql('postgres', $cached);
+	cmp_ok($groups, '>', 2 * $rows, "few pages: rows that begin alike go together ($groups cached tokens, row by row $rows)");
+}
 like(llm_error($node, q{SELECT llm_generate('@tokens=3000 x', max_tokens => 3000)}),
 	qr/ERROR:  53200: .*$pages/, 'a request that can never fit is refused with the numbers');
 llm_is_well($node, 'a small KV store');

@@ -1,9 +1,10 @@
 /*
  * pg/node/exec.c - run an LLM Batch node: read ahead, keep many requests in flight, emit in order.
  *
- * The node keeps a ring of rows that it has read from its child. Every row's calls are submitted as
- * soon as flow control lets them; rows leave at the head, in input order, when their own calls are
- * finished. The window (rows that may be read ahead) starts small and doubles, so that LIMIT, EXISTS
+ * The node keeps a ring of rows that it has read from its child. It reads them in lots, a quarter of
+ * the window at least, and submits a lot's calls with common beginnings of prompts side by side
+ * (grouping.h), as soon as flow control lets them; rows leave at the head, in input order, when their
+ * own calls are finished. A row that is waited for goes before all others. The window (rows that may be read ahead) starts small and doubles, so that LIMIT, EXISTS
  * and cursors waste little; work_mem bounds its bytes. A row's error is raised when that row is
  * emitted, never before. The engine is contacted by the first row alone: EXPLAIN without ANALYZE
  * costs nothing.
@@ -24,8 +25,10 @@
 #include "utils/acl.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #define WINDOW_START 8
+#define LOT_MS 5        /* what a slow child may delay the sending of rows that have been read */
 #define PEAK_ALWAYS 256 /* rows that may be counted at every row */
 
 static LlmNodeRow *
@@ -54,6 +57,22 @@ make_call(LlmNodeState *node, const LlmNodeCall *call, TupleTableSlot *slot)
 	return llm_call_create(call->func, call->nargs, node->args, node->rows_cxt);
 }
 
+/* Note that a row is to be sent. Rows without a request go out like those that share nothing. */
+static void
+add_unsent(LlmNodeState *node, const LlmNodeRow *row)
+{
+	LlmGroupingRow *item = &node->unsent[node->n_unsent++];
+	bool found = false;
+	int i;
+
+	memset(item, 0, sizeof(*item));
+	item->prompt.model = "";
+	item->number = node->nread;
+	item->slot = (int) (row - node->ring);
+	for (i = 0; i < node->ncalls && !found; i++)
+		found = row->calls[i] != NULL && llm_call_prompt(row->calls[i], &item->prompt);
+}
+
 /* Copy the child's tuple into the ring and make its calls. */
 static void
 push_row(LlmNodeState *node, TupleTableSlot *slot)
@@ -75,6 +94,7 @@ push_row(LlmNodeState *node, TupleTableSlot *slot)
 			row->nbytes += llm_call_nbytes(row->calls[i]);
 	}
 	MemoryContextSwitchTo(old);
+	add_unsent(node, row);
 	node->nrows++;
 	node->nread++;
 	node->nbytes += row->nbytes;
@@ -99,23 +119,24 @@ drop_row(LlmNodeState *node, LlmNodeRow *row)
 	node->nbytes -= row->nbytes;
 }
 
-/* Submit rows in order until flow control says stop; false when it did. */
+/* Submit what has been read until flow control says stop; false when it did. */
 static bool
 send_rows(LlmNodeState *node)
 {
-	while (node->nsent < node->nrows)
+	while (node->next_unsent < node->n_unsent)
 	{
-		LlmNodeRow *row = ring_row(node, node->nsent);
+		LlmNodeRow *row = &node->ring[node->unsent[node->next_unsent].slot];
 		int i;
 
-		for (i = 0; i < node->ncalls; i++)
+		for (i = 0; i < node->ncalls && !row->sent; i++)
 		{
 			if (row->calls[i] != NULL && !llm_call_submit(row->calls[i], false))
 				return false;
 		}
 		row->sent = true;
-		node->nsent++;
+		node->next_unsent++;
 	}
+	node->next_unsent = node->n_unsent = 0;
 	return true;
 }
 
@@ -136,13 +157,18 @@ row_finished(const LlmNodeState *node, const LlmNodeRow *row)
 static void
 note_peak(LlmNodeState *node)
 {
+	int n_sent = node->nrows - (node->n_unsent - node->next_unsent);
 	int n = 0;
 	int i;
 
-	if (node->nsent <= node->peak || (node->nsent > PEAK_ALWAYS && node->until_grow % 16 != 0))
+	if (n_sent <= node->peak || (n_sent > PEAK_ALWAYS && node->until_grow % 16 != 0))
 		return;
-	for (i = 0; i < node->nsent; i++)
-		n += row_finished(node, ring_row(node, i)) ? 0 : 1;
+	for (i = 0; i < node->nrows; i++)
+	{
+		const LlmNodeRow *row = ring_row(node, i);
+
+		n += row->sent && !row_finished(node, row) ? 1 : 0;
+	}
 	node->peak = Max(node->peak, n);
 }
 
@@ -157,15 +183,24 @@ may_read(const LlmNodeState *node)
 		   (node->bound == 0 || node->nread < node->bound);
 }
 
+/* True when there is room for a lot: reading each row as one leaves would group nothing. */
+static bool
+may_read_lot(const LlmNodeState *node)
+{
+	return may_read(node) && (node->nrows == 0 || (node->nrows <= node->window - node->window / 4 &&
+												   node->nbytes / 3 <= (Size) work_mem * 256));
+}
+
 /* Read and submit as much as the window and flow control allow. */
 static void
 fill_window(LlmNodeState *node)
 {
 	PlanState *child = outerPlanState(node);
-	bool read = false;
+	TimestampTz begun;
 
-	if (!send_rows(node))
+	if (!send_rows(node) || !may_read_lot(node))
 		return;
+	begun = GetCurrentTimestamp();
 	while (may_read(node))
 	{
 		TupleTableSlot *slot;
@@ -178,12 +213,17 @@ fill_window(LlmNodeState *node)
 			break;
 		}
 		push_row(node, slot);
-		read = true;
+		if (GetCurrentTimestamp() - begun < LOT_MS * 1000)
+			continue;
+		llm_grouping_order(node->unsent, node->n_unsent);
 		if (!send_rows(node))
 			break;
+		begun = GetCurrentTimestamp();
 	}
-	if (read)
-		note_peak(node);
+	if (node->next_unsent == 0)
+		llm_grouping_order(node->unsent, node->n_unsent);
+	(void) send_rows(node);
+	note_peak(node);
 }
 
 /* ---- emitting ---- */
@@ -217,6 +257,7 @@ store_head(LlmNodeState *node, TupleTableSlot *slot)
 		if (row->calls[i] != NULL)
 			llm_call_submit(row->calls[i], true);
 	}
+	row->sent = true;
 	for (i = 0; i < node->ncalls; i++)
 	{
 		if (row->calls[i] != NULL)
@@ -254,8 +295,6 @@ pop_head(LlmNodeState *node)
 	LlmNodeRow *row = ring_row(node, 0);
 
 	drop_row(node, row);
-	if (row->sent)
-		node->nsent--;
 	node->head = (node->head + 1) % node->cap;
 	node->nrows--;
 	if (--node->until_grow <= 0)
@@ -303,7 +342,8 @@ drop_rows(LlmNodeState *node)
 
 	for (i = 0; i < node->nrows; i++)
 		drop_row(node, ring_row(node, i));
-	node->head = node->nrows = node->nsent = 0;
+	node->head = node->nrows = 0;
+	node->next_unsent = node->n_unsent = 0;
 	node->nread = 0;
 	node->window = Min(WINDOW_START, node->cap);
 	node->until_grow = node->window;
@@ -366,6 +406,7 @@ node_begin(CustomScanState *css, EState *estate, int eflags)
 	node->args = palloc0(sizeof(NullableDatum) * max_args);
 	node->cap = llm_guc_max_lookahead_rows;
 	node->ring = palloc0(sizeof(LlmNodeRow) * node->cap);
+	node->unsent = palloc(sizeof(LlmGroupingRow) * node->cap);
 	node->rows_cxt =
 		AllocSetContextCreate(estate->es_query_cxt, "LLM Batch rows", ALLOCSET_DEFAULT_SIZES);
 	node->child_slot =

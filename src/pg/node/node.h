@@ -14,6 +14,7 @@
 
 #include "nodes/extensible.h"
 #include "pg/call.h"
+#include "pg/node/grouping.h"
 
 #define LLM_NODE_NAME "LLM Batch"
 
@@ -54,7 +55,9 @@ typedef struct LlmNodeState
 	int cap;                    /* slots of ring = largest window */
 	int head;                   /* slot of the oldest row */
 	int nrows;                  /* rows in the ring */
-	int nsent;                  /* of them sent, from the oldest on */
+	LlmGroupingRow *unsent;     /* [cap] rows read and not sent, in the order to send */
+	int next_unsent;            /* of them: the first that is still to be sent */
+	int n_unsent;               /* end of unsent */
 	Size nbytes;                /* sum over the ring */
 	int bound;                  /* rows that a LIMIT above can take, 0 = not known */
 	int64 nread;                /* rows read since the last (re)scan */
