@@ -88,7 +88,7 @@ typedef struct LlmChatMessage
 #define LLM_STOP_NBYTES_MAX 1024
 #define LLM_MAX_TOKENS_REST (-1) /* up to the room left in the context */
 
-/* Who asked: requests are known by (client, id); round robin goes over clients. */
+/* Who asked: requests are known by (client, id); a tenant's clients share fairly. */
 typedef struct LlmRequestKey
 {
 	uint64_t client; /* connection */

@@ -193,6 +193,7 @@ schedule(LlmSched *s, LlmSeq *seq, int32_t n)
 	it->n = n;
 	it->completes = n == rest(seq);
 	s->plan.n_out += outputs(seq, n);
+	llm_sched_queue_charge(seq, n);
 	seq->n_computed += n;
 	seq->stepped |= it->completes;
 	seq->in_flight++;
@@ -215,8 +216,24 @@ step_pages(LlmSched *s)
 			preempt(s, s->running[s->n_running - 1]);
 }
 
+/* Rows of this step that decodes leave to who is behind with a prefill, or could be admitted. */
+static int32_t
+rows_for_prefill(const LlmSched *s)
+{
+	bool behind = s->queue.n_waiting > 0 && s->n_running < s->max_running;
+
+	for (int32_t i = 0; i < s->n_running && !behind; i++)
+		behind = rest(s->running[i]) > 1;
+	if (!behind)
+		return 0;
+	if (s->max_rows == 1)
+		return (int32_t) (s->n_steps % 2);
+	return s->max_rows / 8 > 1 ? s->max_rows / 8 : 1;
+}
+
+/* A row for each decode that has none yet, as long as more than n_left are left. */
 static void
-step_decodes(LlmSched *s)
+step_decodes(LlmSched *s, int32_t n_left)
 {
 	int32_t start = s->cursor < s->n_running ? s->cursor : 0;
 
@@ -225,9 +242,9 @@ step_decodes(LlmSched *s)
 	{
 		int32_t i = (start + k) % s->n_running;
 
-		if (rest(s->running[i]) != 1)
+		if (rest(s->running[i]) != 1 || s->running[i]->in_flight > 0)
 			continue;
-		if (budget(s) == 0)
+		if (budget(s) <= n_left || s->plan.n_out == s->max_out)
 		{
 			s->cursor = i; /* the first that had no room begins the next step */
 			return;
@@ -284,7 +301,6 @@ step_admit(LlmSched *s)
 		llm_sched_hold_take(s->prefix, seq, &hit);
 		llm_sched_hold_grow(s->prefix, seq); /* there are enough: that was the condition */
 		llm_sched_queue_unlink(&s->queue, seq);
-		llm_sched_queue_served(&s->queue, seq);
 		if (seq->ticket == 0)
 			seq->ticket = ++s->n_tickets;
 		running_insert(s, seq);
@@ -302,12 +318,13 @@ llm_sched_next(LlmSched *s)
 	s->plan.n_preempted = 0;
 	preempt_forced(s);
 	step_pages(s);
-	step_decodes(s);
+	step_decodes(s, rows_for_prefill(s));
 	for (int32_t i = 0; i < s->n_running; i++)
 		if (rest(s->running[i]) > 1)
 			step_prefill_on(s, s->running[i]);
 	if (s->plan.n_preempted == 0)
 		step_admit(s);
+	step_decodes(s, 0);
 	s->in_flight = true;
 	return &s->plan;
 }
@@ -449,7 +466,6 @@ audit_seq(const LlmSched *s, const LlmSeq *seq, int g)
 bool
 llm_sched_audit(const LlmSched *s, LlmError *err)
 {
-	int32_t n_waiting = 0;
 	bool ok = true;
 
 	for (int g = 0; g < s->o.n_groups && ok; g++)
@@ -465,10 +481,7 @@ llm_sched_audit(const LlmSched *s, LlmError *err)
 	}
 	if (ok && !llm_kv_prefix_audit(s->prefix, err))
 		return false;
-	for (const LlmSchedClient *c = s->queue.clients; c != NULL; c = c->next)
-		for (const LlmSeq *q = c->head; q != NULL; q = q->next, n_waiting++)
-			ok = ok && q->state == LLM_SEQ_WAITING && q->n_pages == 0 && q->n_computed == 0;
-	if (!ok || n_waiting != s->queue.n_waiting)
+	if (!ok || !llm_sched_queue_audit(&s->queue))
 	{
 		llm_error_set(err, LLM_E_INTERNAL, "a sequence is queued wrongly or holds a wrong page");
 		return false;

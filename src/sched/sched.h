@@ -9,17 +9,28 @@
  *   1. pages for the next token of every running sequence; when none is free, the running sequence
  *      of lowest priority and latest first admission is preempted: it gives its pages back, keeps
  *      its tokens, and queues again before all that were never admitted;
- *   2. one row for each decode, in rotation when the budget is smaller than their number;
+ *   2. one row for each decode, in rotation when the budget is smaller than their number. While
+ *      somebody is behind with a prefill or waits for a place that is free, an eighth of the rows,
+ *      at least one, is left for 3 and 4 (of a budget of one row: every second step);
  *   3. chunks of unfinished prefills, best first;
- *   4. when nobody was preempted in this step: waiting sequences, highest priority first, round
- *      robin over clients, first come within a client. A sequence is admitted only when pages for
- *      all its known tokens are free and a watermark of free pages remains (the watermark is waived
- *      for the only sequence). Nobody is let past the best one that waits, so none starves.
+ *   4. when nobody was preempted in this step: waiting sequences, in the order of sched/queue.h:
+ *      priority, then fair shares of tenants and of their clients. A sequence is admitted only when
+ *      pages for all its known tokens are free and a watermark of free pages remains (the watermark
+ *      is waived for the only sequence). Nobody is let past the best one that waits, so none
+ *      starves;
+ *   5. the rows that 3 and 4 did not need: decodes that had none.
  *
  * Free means free or cached: pages that hold a prefix nobody uses now are taken when none is empty.
  * An admitted sequence starts after its longest cached prefix, and each later step of its prefill
  * jumps to the end of what others have entered meanwhile; that changes what is computed, never a
  * bit. Full pages are entered by llm_sched_done, prompt and generated tokens alike (kv/prefix.h).
+ *
+ * Bounds in steps for what is not preempted, with R = max_rows, r = max(1, R / 8) and D decodes:
+ *   - a decode has a row in every step while D <= R - r, whatever arrives; else at least one in
+ *     ceil(D / (R - r)) steps (R = 1: in 2 D);
+ *   - the best unfinished prefill of n rows ends within ceil(n / max(r, R - D)) steps (R = 1: 2 n);
+ *   - an admission needs rows that no running prefill takes. So a newcomer with the smallest account
+ *     waits for one unfinished prefill at most, and for a place.
  *
  * Progress: the running sequence of highest priority and earliest ticket is never preempted for
  * want of pages, and llm_sched_submit refuses what the whole pool could not hold.

@@ -42,6 +42,7 @@ typedef struct LlmSeq
 	int32_t n_preempted; /* times */
 	bool stepped;        /* finished its known tokens at least once since its admission */
 	int32_t n_scored;    /* prompt positions whose output was given: none is given twice */
+	int32_t n_charged;   /* positions up to here are paid for or were free */
 	int32_t n_cached;    /* tokens found in the cache before its first token */
 	int32_t n_entered;   /* pages from the first on that are entries of the cache */
 	uint64_t arrival;    /* order of submission, from 1 */
@@ -50,8 +51,8 @@ typedef struct LlmSeq
 	int32_t cap_pages;   /* room in each table */
 	int32_t n_groups;    /* tables */
 	int32_t *table[LLM_KV_GROUPS_MAX]; /* [cap_pages] page ids; owned */
-	struct LlmSchedClient *home;       /* the client's queue */
-	struct LlmSeq *prev, *next;        /* in that queue while waiting */
+	struct LlmShare *home;             /* its client's share, see sched/queue.h */
+	struct LlmSeq *prev, *next;        /* beside others that wait */
 	void *owner;                       /* not the scheduler's */
 } LlmSeq;
 

@@ -136,6 +136,7 @@ seq_new(World *w, uint64_t client, int32_t n_prompt, int32_t n_new)
 
 	assert_int_equal(llm_seq_init(seq, n_prompt + n_new, GROUPS, &err), LLM_OK);
 	seq->client = client;
+	seq->tenant = client / 4;
 	seq->n_prompt = n_prompt;
 	for (int32_t i = 0; i < n_prompt; i++)
 		assert_true(
