@@ -121,6 +121,7 @@ llm_engine_settings(LlmEngine *e, const LlmEngineOptions *o, LlmError *err)
 	e->o.kv_nbytes = o->kv_nbytes;
 	e->o.threads = o->threads;
 	e->o.prefix_cache = o->prefix_cache;
+	e->o.single_flight = o->single_flight;
 	apply_limits(e);
 	return LLM_OK;
 }
@@ -234,7 +235,7 @@ llm_engine_free(LlmEngine *e)
 	if (e == NULL)
 		return;
 	while (e->reqs.first != NULL)
-		llm_engine_drop(e, e->reqs.first);
+		llm_engine_drop(e, e->reqs.first->askers, NULL);
 	model_forget(e);
 	llm_arena_fini(&e->strings);
 	free(e);
@@ -277,16 +278,30 @@ llm_engine_progress(const LlmEngine *e)
 bool
 llm_engine_audit(const LlmEngine *e, LlmError *err)
 {
-	int32_t n = 0;
+	int32_t n_live = 0;
+	int32_t n_reqs = 0;
+	int64_t n_askers = 0;
 
 	if (!e->loaded)
 		return true;
 	for (const LlmReq *r = e->reqs.first; r != NULL; r = r->next)
-		n += r->seq.state == LLM_SEQ_WAITING || r->seq.state == LLM_SEQ_RUNNING;
-	if (n != e->reqs.n || n != llm_sched_running(e->sched) + llm_sched_waiting(e->sched))
 	{
-		llm_error_set(err, LLM_E_INTERNAL, "%lld requests, but %d sequences", (long long) e->reqs.n,
-					  n);
+		n_reqs++;
+		n_live += r->seq.state == LLM_SEQ_WAITING || r->seq.state == LLM_SEQ_RUNNING;
+		for (const LlmAsker *a = r->askers; a != NULL; a = a->next)
+			n_askers += a->req == r && llm_req_find(&e->reqs, a->key) == a;
+		if (r->askers == NULL || r->seq.client != r->askers->key.client ||
+			(r->name.len > 0 && llm_flight_find(&e->flights, r) != r))
+		{
+			llm_error_set(err, LLM_E_INTERNAL, "a request is with the wrong client, or lost");
+			return false;
+		}
+	}
+	if (n_live != n_reqs || n_askers != e->reqs.n ||
+		n_live != llm_sched_running(e->sched) + llm_sched_waiting(e->sched))
+	{
+		llm_error_set(err, LLM_E_INTERNAL, "%lld askers of %d requests, but %d sequences",
+					  (long long) e->reqs.n, n_reqs, n_live);
 		return false;
 	}
 	return llm_sched_audit(e->sched, err);

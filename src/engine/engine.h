@@ -11,6 +11,7 @@
 
 #include "core/mem.h"
 #include "core/str.h"
+#include "engine/flight.h"
 #include "engine/llm.h"
 #include "engine/loader.h"
 #include "engine/request.h"
@@ -35,7 +36,8 @@ struct LlmEngine
 	int32_t n_keys;
 
 	LlmReqTable reqs;
-	int64_t next_deadline; /* no request's deadline is earlier; INT64_MAX = none */
+	LlmFlights flights;
+	int64_t next_deadline; /* no asker's deadline is earlier; INT64_MAX = none */
 	LlmEngineStats stats;  /* counters; the rest is filled when asked */
 	_Atomic uint64_t progress;
 
@@ -49,9 +51,13 @@ struct LlmEngine
 /* Microseconds, monotonic. */
 int64_t llm_engine_now(void);
 
-/* End a request: `done` with its text or with error, then out of the table and the scheduler. */
+/* End a request: `done` to every asker with its text or with error, then out of the table and the
+ * scheduler. */
 void llm_engine_end(LlmEngine *e, LlmReq *r, LlmFinish finish, const LlmError *error);
-/* The same without `done`. */
-void llm_engine_drop(LlmEngine *e, LlmReq *r);
+/* End one asker's part in its request: `done` with error, or nothing when that is NULL. The request
+ * goes on for the others, or ends with the last. */
+void llm_engine_drop(LlmEngine *e, LlmAsker *a, const LlmError *error);
+/* Hand a streaming asker the text up to byte n that it has not seen. */
+void llm_engine_show(LlmEngine *e, LlmAsker *a, size_t n);
 
 #endif

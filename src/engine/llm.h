@@ -14,6 +14,10 @@
  * Request states: waiting -> running (prefill, decode) -> done; preempted goes back to waiting. A
  * request ends exactly once: by `done`, with a result or an error. After llm_engine_cancel it ends
  * at once and its pages go back when no submitted step refers to them.
+ *
+ * Requests that would give the same answer (equal in all but who asks, until when and how urgently,
+ * and greedy or of one seed) are generated once while the first of them is in flight; each has its
+ * own `text` and `done`, and can be cancelled or time out without the others noticing.
  */
 #ifndef LLM_ENGINE_LLM_H
 #define LLM_ENGINE_LLM_H
@@ -145,7 +149,8 @@ typedef struct LlmResult
 	int32_t n_tokens;
 	LlmFinish finish;
 	int32_t prompt_tokens;
-	int32_t cached_tokens; /* of prompt_tokens, read from the prefix cache */
+	int32_t cached_tokens; /* of prompt_tokens, read from the prefix cache; all of them when another
+							* request in flight gave the answer */
 	int32_t completion_tokens;
 	const int32_t *generated; /* [completion_tokens] ids picked, the end token included */
 	LlmStr reasoning;         /* what a thinking model wrote before its answer; p NULL = none */
@@ -155,8 +160,8 @@ typedef struct LlmResult
 	const LlmLogprob
 		*prompt_logprobs;  /* NULL, or [prompt_tokens][1 + n_top]; the first token, which
 										  nothing precedes, has token id and NaN, then -1 */
-	double queue_ms;       /* submit to first step */
-	double first_token_ms; /* submit to first token, 0 = none */
+	double queue_ms;       /* submit to first step; 0 also when it shared one that had begun */
+	double first_token_ms; /* submit to first token, 0 = none; 0 also when it was there already */
 	double total_ms;       /* submit to done */
 	uint64_t numerics_key; /* build, device kind, ISA, model file, KV type (rule R1) */
 	/* The bytes that a token stands for, perhaps part of a character; control tokens show their name.
@@ -173,7 +178,8 @@ typedef struct LlmEngineEvents
 	/* The end of a request. */
 	void (*done)(void *arg, const LlmResult *result);
 	/* The set of requests in the batch is about to change: it is called before a step with the keys
-	 * that will run in it, so that a crash can be blamed. */
+	 * that will run in it, so that a crash can be blamed. Of those who asked the same, one is named;
+	 * another when that one has left. */
 	void (*step)(void *arg, const LlmRequestKey *keys, int32_t n);
 } LlmEngineEvents;
 
@@ -198,7 +204,8 @@ LlmEngineOptions llm_engine_options_default(void);
 LlmStatus llm_engine_create(const LlmEngineOptions *o, LlmEngineEvents events, LlmEngine **out,
 							LlmError *err);
 void llm_engine_free(LlmEngine *e);
-/* Change max_batch_tokens, max_running and prefix_cache; kv_nbytes and threads at the next load. */
+/* Change max_batch_tokens, max_running, prefix_cache and single_flight; kv_nbytes and threads at the
+ * next load. */
 LlmStatus llm_engine_settings(LlmEngine *e, const LlmEngineOptions *o, LlmError *err);
 
 /* ---- models ---- */

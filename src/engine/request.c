@@ -1,4 +1,4 @@
-/* engine/request.c - a request's memory, its text, and the table of requests by key. */
+/* engine/request.c - a request's memory, its text, and the table of askers by key. */
 #include "engine/request.h"
 
 #include <stdlib.h>
@@ -13,23 +13,30 @@ bucket_of(LlmRequestKey key)
 	return (size_t) (h >> 40) % LLM_REQ_BUCKETS;
 }
 
-LlmReq *
+LlmAsker *
 llm_req_find(const LlmReqTable *t, LlmRequestKey key)
 {
-	LlmReq *r = t->bucket[bucket_of(key)];
+	LlmAsker *a = t->bucket[bucket_of(key)];
 
-	while (r != NULL && (r->key.client != key.client || r->key.id != key.id))
-		r = r->chain;
-	return r;
+	while (a != NULL && (a->key.client != key.client || a->key.id != key.id))
+		a = a->chain;
+	return a;
+}
+
+static void
+asker_insert(LlmReqTable *t, LlmAsker *a)
+{
+	LlmAsker **head = &t->bucket[bucket_of(a->key)];
+
+	a->chain = *head;
+	*head = a;
+	t->n++;
 }
 
 void
 llm_req_insert(LlmReqTable *t, LlmReq *r)
 {
-	LlmReq **head = &t->bucket[bucket_of(r->key)];
-
-	r->chain = *head;
-	*head = r;
+	asker_insert(t, r->askers);
 	r->prev = t->last;
 	r->next = NULL;
 	if (t->last != NULL)
@@ -37,17 +44,25 @@ llm_req_insert(LlmReqTable *t, LlmReq *r)
 	else
 		t->first = r;
 	t->last = r;
-	t->n++;
 }
 
 void
-llm_req_remove(LlmReqTable *t, LlmReq *r)
+llm_req_join(LlmReqTable *t, LlmReq *r, LlmReq *from)
 {
-	LlmReq **link = &t->bucket[bucket_of(r->key)];
+	LlmAsker *a = from->askers;
+	LlmAsker **link = &r->askers;
 
-	while (*link != r)
-		link = &(*link)->chain;
-	*link = r->chain;
+	while (*link != NULL)
+		link = &(*link)->next;
+	*link = a;
+	a->req = r;
+	from->askers = NULL;
+	asker_insert(t, a);
+}
+
+static void
+unlink_request(LlmReqTable *t, LlmReq *r)
+{
 	if (r->prev != NULL)
 		r->prev->next = r->next;
 	else
@@ -56,10 +71,43 @@ llm_req_remove(LlmReqTable *t, LlmReq *r)
 		r->next->prev = r->prev;
 	else
 		t->last = r->prev;
+}
+
+void
+llm_req_leave(LlmReqTable *t, LlmAsker *a)
+{
+	LlmAsker **link = &t->bucket[bucket_of(a->key)];
+	LlmReq *r = a->req;
+
+	while (*link != a)
+		link = &(*link)->chain;
+	*link = a->chain;
+	for (link = &r->askers; *link != a;)
+		link = &(*link)->next;
+	*link = a->next;
+	free(a);
 	t->n--;
+	if (r->askers == NULL)
+		unlink_request(t, r);
 }
 
 /* ---- a request ---- */
+
+static LlmAsker *
+asker_create(const LlmRequest *from, LlmReq *r)
+{
+	LlmAsker *a = calloc(1, sizeof(*a));
+
+	if (a == NULL)
+		return NULL;
+	a->key = from->key;
+	a->req = r;
+	a->stream = from->stream;
+	a->timeout_ms = from->timeout_ms;
+	a->priority = from->priority;
+	a->tenant = from->tenant;
+	return a;
+}
 
 LlmStatus
 llm_req_create(const LlmRequest *from, const LlmTokens *prompt, int32_t max_new, int32_t n_groups,
@@ -73,7 +121,8 @@ llm_req_create(const LlmRequest *from, const LlmTokens *prompt, int32_t max_new,
 	st = llm_stop_init(&r->stop, from->stops, from->n_stops, err);
 	if (st == LLM_OK)
 		st = llm_seq_init(&r->seq, (int32_t) prompt->len + max_new, n_groups, err);
-	if (st == LLM_OK && (!llm_tokens_append(&r->seq.tokens, prompt->ids, prompt->len) ||
+	if (st == LLM_OK && ((r->askers = asker_create(from, r)) == NULL ||
+						 !llm_tokens_append(&r->seq.tokens, prompt->ids, prompt->len) ||
 						 !llm_buf_reserve(&r->text, text_nbytes)))
 		st = llm_error_set(err, LLM_E_MEMORY, "out of memory for a request");
 	if (st != LLM_OK)
@@ -81,11 +130,8 @@ llm_req_create(const LlmRequest *from, const LlmTokens *prompt, int32_t max_new,
 		llm_req_free(r);
 		return st;
 	}
-	r->key = from->key;
 	r->sample = from->sample;
 	r->ignore_eos = from->ignore_eos;
-	r->stream = from->stream;
-	r->timeout_ms = from->timeout_ms;
 	r->seq.n_prompt = (int32_t) prompt->len;
 	r->seq.tenant = from->tenant;
 	r->seq.client = from->key.client;
@@ -105,6 +151,8 @@ llm_req_free(LlmReq *r)
 	llm_seq_fini(&r->seq);
 	llm_stop_fini(&r->stop);
 	llm_buf_fini(&r->text);
+	llm_buf_fini(&r->name);
+	free(r->askers);
 	free(r);
 }
 

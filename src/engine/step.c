@@ -5,7 +5,22 @@
 
 /* ---- time ---- */
 
-/* End every request whose time is over; find the next deadline. */
+/* End the asker when its time is over; the earlier of its deadline and `next` otherwise. */
+static int64_t
+expire_asker(LlmEngine *e, LlmAsker *a, int64_t now, int64_t next)
+{
+	LlmError err;
+
+	if (now < a->deadline)
+		return a->deadline < next ? a->deadline : next;
+	llm_error_set(&err, LLM_E_TIMEOUT, "the request did not end within its timeout of %d ms",
+				  a->timeout_ms);
+	llm_error_numbers(&err, (now - a->submitted) / 1000, a->timeout_ms);
+	llm_engine_drop(e, a, &err);
+	return next;
+}
+
+/* End every asker whose time is over; find the next deadline. */
 static void
 expire(LlmEngine *e)
 {
@@ -17,18 +32,14 @@ expire(LlmEngine *e)
 		return;
 	for (LlmReq *r = e->reqs.first; r != NULL; r = next)
 	{
-		next = r->next;
-		if (now >= r->deadline)
-		{
-			LlmError err;
+		LlmAsker *next_asker;
 
-			llm_error_set(&err, LLM_E_TIMEOUT,
-						  "the request did not end within its timeout of %d ms", r->timeout_ms);
-			llm_error_numbers(&err, (now - r->submitted) / 1000, r->timeout_ms);
-			llm_engine_end(e, r, LLM_FINISH_ERROR, &err);
+		next = r->next;
+		for (LlmAsker *a = r->askers; a != NULL; a = next_asker)
+		{
+			next_asker = a->next;
+			next_deadline = expire_asker(e, a, now, next_deadline);
 		}
-		else if (r->deadline < next_deadline)
-			next_deadline = r->deadline;
 	}
 	e->next_deadline = next_deadline;
 }
@@ -63,9 +74,10 @@ announce(LlmEngine *e, const LlmPlan *plan)
 	for (int32_t i = 0; i < plan->n_items; i++)
 	{
 		LlmReq *r = req_of(&plan->items[i]);
+		LlmRequestKey key = r->askers->key;
 
-		e->keys_now[i] = r->key;
-		changed = changed || old[i].client != r->key.client || old[i].id != r->key.id;
+		e->keys_now[i] = key;
+		changed = changed || old[i].client != key.client || old[i].id != key.id;
 		if (r->first_step == 0)
 			r->first_step = now;
 	}
@@ -125,8 +137,8 @@ call_hook(LlmEngine *e, const LlmPlan *plan, const LlmBatch *batch, const LlmSte
 	const LlmPackOut *outputs = llm_pack_outputs(e->pack);
 
 	for (int32_t i = 0; i < batch->n_out; i++)
-		e->hook(e->hook_arg, req_of(&plan->items[outputs[i].item])->key, outputs[i].position,
-				out->logits + (size_t) i * (size_t) out->ld_logits,
+		e->hook(e->hook_arg, req_of(&plan->items[outputs[i].item])->askers->key,
+				outputs[i].position, out->logits + (size_t) i * (size_t) out->ld_logits,
 				llm_model_config(e->m.model)->vocab_size);
 }
 
@@ -160,13 +172,8 @@ take(LlmEngine *e, LlmReq *r, const LlmSampleOut *out)
 		return;
 	}
 	safe = llm_req_safe(r);
-	if (r->stream && safe > r->n_shown)
-	{
-		if (e->events.text != NULL)
-			e->events.text(e->events.arg, r->key,
-						   (LlmStr){r->text.data + r->n_shown, safe - r->n_shown});
-		r->n_shown = safe;
-	}
+	for (LlmAsker *a = r->askers; a != NULL; a = a->next)
+		llm_engine_show(e, a, safe);
 }
 
 /* The device failed: nothing that ran can go on. */

@@ -29,61 +29,109 @@ answer(LlmEngine *e, LlmResult *result)
 		e->events.done(e->events.arg, result);
 }
 
-/* Out of the table; its memory goes when the scheduler lets go of the sequence. */
-static void
-leave(LlmEngine *e, LlmReq *r)
+/* What came before is 0: an asker may join when the first step, or token, is over. */
+static double
+ms_since(int64_t from, int64_t to)
 {
-	llm_req_remove(&e->reqs, r);
+	return to < from ? 0.0 : (double) (to - from) / 1000.0;
+}
+
+void
+llm_engine_show(LlmEngine *e, LlmAsker *a, size_t n)
+{
+	if (!a->stream || n <= a->n_shown)
+		return;
+	if (e->events.text != NULL)
+		e->events.text(e->events.arg, a->key,
+					   (LlmStr){a->req->text.data + a->n_shown, n - a->n_shown});
+	a->n_shown = n;
+}
+
+/* Answer one asker; what a follower gets, nothing was computed for. */
+static void
+answer_asker(LlmEngine *e, LlmAsker *a, LlmFinish finish, const LlmError *error)
+{
+	LlmReq *r = a->req;
+	bool follows = a != r->askers;
+	LlmResult result = {.key = a->key,
+						.status = error == NULL ? LLM_OK : error->code,
+						.error = error,
+						.finish = finish,
+						.prompt_tokens = r->seq.n_prompt,
+						.cached_tokens = follows ? r->seq.n_prompt : r->seq.n_cached,
+						.completion_tokens = r->n_new,
+						.queue_ms = ms_since(a->submitted, r->first_step),
+						.first_token_ms = ms_since(a->submitted, r->first_token),
+						.total_ms = ms_since(a->submitted, llm_engine_now())};
+
+	if (error == NULL)
+	{
+		result.generated = r->seq.tokens.ids + r->seq.n_prompt;
+		result.text = (LlmStr){r->text.data, r->text.len};
+		llm_engine_show(e, a, r->text.len);
+		e->stats.shared += follows;
+	}
+	answer(e, &result);
+}
+
+/* The sequence is worked on for the first of those who ask, as urgently as any of them wants. */
+static void
+follow_askers(LlmEngine *e, LlmReq *r)
+{
+	const LlmAsker *leader = r->askers;
+	int32_t priority = leader->priority;
+
+	for (const LlmAsker *a = leader->next; a != NULL; a = a->next)
+		priority = a->priority > priority ? a->priority : priority;
+	llm_sched_assign(e->sched, &r->seq, leader->tenant, leader->key.client, priority);
+}
+
+/* An asker goes; with the last one the request. Its memory goes when the scheduler lets go of the
+ * sequence. */
+static void
+leave(LlmEngine *e, LlmAsker *a)
+{
+	LlmReq *r = a->req;
+
+	llm_req_leave(&e->reqs, a);
+	if (r->askers != NULL)
+	{
+		follow_askers(e, r);
+		return;
+	}
+	llm_flight_remove(&e->flights, r);
 	llm_sched_remove(e->sched, &r->seq);
 }
 
 void
-llm_engine_drop(LlmEngine *e, LlmReq *r)
+llm_engine_drop(LlmEngine *e, LlmAsker *a, const LlmError *error)
 {
-	e->stats.requests++;
-	leave(e, r);
-}
-
-static double
-ms_since(int64_t from, int64_t to)
-{
-	return to == 0 ? 0.0 : (double) (to - from) / 1000.0;
+	if (error != NULL)
+		answer_asker(e, a, LLM_FINISH_ERROR, error);
+	else
+		e->stats.requests++;
+	leave(e, a);
 }
 
 void
 llm_engine_end(LlmEngine *e, LlmReq *r, LlmFinish finish, const LlmError *error)
 {
-	LlmResult result = {.key = r->key,
-						.status = error == NULL ? LLM_OK : error->code,
-						.error = error,
-						.finish = finish,
-						.prompt_tokens = r->seq.n_prompt,
-						.cached_tokens = r->seq.n_cached,
-						.completion_tokens = r->n_new,
-						.queue_ms = ms_since(r->submitted, r->first_step),
-						.first_token_ms = ms_since(r->submitted, r->first_token),
-						.total_ms = ms_since(r->submitted, llm_engine_now())};
-
 	if (error == NULL)
-	{
 		llm_detok_end(&r->detok);
-		result.generated = r->seq.tokens.ids + r->seq.n_prompt;
-		result.text = (LlmStr){r->text.data, r->text.len};
-		if (r->stream && r->text.len > r->n_shown && e->events.text != NULL)
-			e->events.text(e->events.arg, r->key,
-						   (LlmStr){r->text.data + r->n_shown, r->text.len - r->n_shown});
-	}
-	answer(e, &result);
-	leave(e, r);
+	for (LlmAsker *a = r->askers; a != NULL; a = a->next)
+		answer_asker(e, a, finish, error);
+	while (r->askers->next != NULL)
+		llm_req_leave(&e->reqs, r->askers);
+	leave(e, r->askers);
 }
 
 void
 llm_engine_cancel(LlmEngine *e, LlmRequestKey key)
 {
-	LlmReq *r = llm_req_find(&e->reqs, key);
+	LlmAsker *a = llm_req_find(&e->reqs, key);
 
-	if (r != NULL)
-		llm_engine_drop(e, r);
+	if (a != NULL)
+		llm_engine_drop(e, a, NULL);
 }
 
 void
@@ -93,9 +141,15 @@ llm_engine_cancel_client(LlmEngine *e, uint64_t client)
 
 	for (LlmReq *r = e->reqs.first; r != NULL; r = next)
 	{
+		LlmAsker *next_asker;
+
 		next = r->next;
-		if (r->key.client == client)
-			llm_engine_drop(e, r);
+		for (LlmAsker *a = r->askers; a != NULL; a = next_asker)
+		{
+			next_asker = a->next;
+			if (a->key.client == client)
+				llm_engine_drop(e, a, NULL);
+		}
 	}
 }
 
@@ -165,17 +219,50 @@ max_new_tokens(const LlmEngine *e, const LlmRequest *r, int32_t n_prompt, int32_
 }
 
 static void
-req_start(LlmEngine *e, LlmReq *r)
+asker_start(LlmEngine *e, LlmAsker *a)
 {
+	a->submitted = llm_engine_now();
+	a->deadline = INT64_MAX;
+	if (a->timeout_ms > 0)
+		a->deadline = a->submitted + (int64_t) a->timeout_ms * 1000;
+	if (a->deadline < e->next_deadline)
+		e->next_deadline = a->deadline;
+}
+
+/* Start a request that has something to compute: as another asker of its twin, when there is one,
+ * and with the scheduler otherwise. Takes r over, also when it fails. */
+static LlmStatus
+req_start(LlmEngine *e, LlmReq *r, const LlmRequest *from, LlmError *err)
+{
+	LlmReq *twin;
+	LlmStatus st;
+
 	if (r->sample.temperature < 0.0f)
 		r->sample.temperature = e->m.temperature;
-	r->submitted = llm_engine_now();
-	r->deadline = INT64_MAX;
-	if (r->timeout_ms > 0)
-		r->deadline = r->submitted + (int64_t) r->timeout_ms * 1000;
-	if (r->deadline < e->next_deadline)
-		e->next_deadline = r->deadline;
+	if (e->o.single_flight && !llm_flight_name(r, from))
+	{
+		llm_req_free(r);
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory for a request");
+	}
+	asker_start(e, r->askers);
+	if (r->name.len > 0 && (twin = llm_flight_find(&e->flights, r)) != NULL)
+	{
+		LlmAsker *a = r->askers;
+
+		llm_req_join(&e->reqs, twin, r);
+		llm_req_free(r);
+		follow_askers(e, twin);
+		llm_engine_show(e, a, llm_req_safe(twin));
+		return LLM_OK;
+	}
+	if ((st = llm_sched_submit(e->sched, &r->seq, err)) != LLM_OK)
+	{
+		llm_req_free(r);
+		return st;
+	}
 	llm_req_insert(&e->reqs, r);
+	llm_flight_insert(&e->flights, r);
+	return LLM_OK;
 }
 
 /* Queue a GENERATE request whose prompt is encoded. */
@@ -206,11 +293,7 @@ queue(LlmEngine *e, const LlmRequest *q, const LlmTokens *prompt, LlmError *err)
 		answer(e, &result);
 		return LLM_OK;
 	}
-	if ((st = llm_sched_submit(e->sched, &r->seq, err)) != LLM_OK)
-		llm_req_free(r);
-	else
-		req_start(e, r);
-	return st;
+	return req_start(e, r, q, err);
 }
 
 static LlmStatus

@@ -133,6 +133,23 @@ llm_sched_queue_leave(LlmSchedQueue *q, LlmSeq *seq)
 	seq->home = NULL;
 }
 
+bool
+llm_sched_queue_move(LlmSchedQueue *q, LlmSeq *seq, uint64_t tenant, uint64_t client)
+{
+	LlmSeq former = *seq;
+
+	seq->tenant = tenant;
+	seq->client = client;
+	if (!llm_sched_queue_join(q, seq))
+	{
+		seq->tenant = former.tenant;
+		seq->client = former.client;
+		return false;
+	}
+	llm_sched_queue_leave(q, &former);
+	return true;
+}
+
 void
 llm_sched_queue_charge(LlmSeq *seq, int32_t n)
 {

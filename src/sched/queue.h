@@ -64,6 +64,10 @@ bool llm_sched_queue_join(LlmSchedQueue *q, LlmSeq *seq);
 /* The sequence leaves for good. */
 void llm_sched_queue_leave(LlmSchedQueue *q, LlmSeq *seq);
 
+/* A sequence that has joined, and is not pushed, goes over to another client; false, and nothing has
+ * changed, when memory is out. */
+bool llm_sched_queue_move(LlmSchedQueue *q, LlmSeq *seq, uint64_t tenant, uint64_t client);
+
 /* Insert a sequence that has joined / take it out. */
 void llm_sched_queue_push(LlmSchedQueue *q, LlmSeq *seq);
 void llm_sched_queue_unlink(LlmSchedQueue *q, LlmSeq *seq);

@@ -403,6 +403,27 @@ llm_sched_submit(LlmSched *s, LlmSeq *seq, LlmError *err)
 }
 
 void
+llm_sched_assign(LlmSched *s, LlmSeq *seq, uint64_t tenant, uint64_t client, int32_t priority)
+{
+	LlmSeqState state = seq->state;
+
+	if (seq->tenant == tenant && seq->client == client && seq->priority == priority)
+		return;
+	if (state == LLM_SEQ_WAITING)
+		llm_sched_queue_unlink(&s->queue, seq);
+	else if (state == LLM_SEQ_RUNNING)
+		running_remove(s, seq);
+	else
+		return;
+	seq->priority = priority;
+	llm_sched_queue_move(&s->queue, seq, tenant, client);
+	if (state == LLM_SEQ_WAITING)
+		llm_sched_queue_push(&s->queue, seq);
+	else
+		running_insert(s, seq);
+}
+
+void
 llm_sched_remove(LlmSched *s, LlmSeq *seq)
 {
 	if (seq->state == LLM_SEQ_WAITING)

@@ -71,6 +71,7 @@ static const char usage_text[] =
 	"  --batch-tokens N     tokens in a step (default 512)\n"
 	"  --running N          prompts in a step (default 64)\n"
 	"  --prefix-cache on|off  compute what prompts share once (default on)\n"
+	"  --single-flight on|off  generate an answer once for prompts that ask the same (default on)\n"
 	"  --preempt-every N    for tests: preempt a random prompt every N steps\n"
 	"  --dump-logits FILE   write the logits of every step as raw 32-bit floats\n"
 	"  --dump-all           those of prompt tokens as well; turns the prefix cache off\n"
@@ -101,6 +102,7 @@ options_read(Run *r, int argc, char **argv)
 		{"batch-tokens", LLM_CLI_I32, &o->max_batch_tokens, 1, 8192},
 		{"running", LLM_CLI_I32, &o->max_running, 1, 1024},
 		{"prefix-cache", LLM_CLI_ONOFF, &o->prefix_cache},
+		{"single-flight", LLM_CLI_ONOFF, &o->single_flight},
 		{"preempt-every", LLM_CLI_I32, &o->preempt_every, 0, UINT32_MAX},
 		{"dump-logits", LLM_CLI_TEXT, &r->dump},
 		{"dump-all", LLM_CLI_FLAG, &r->dump_all},

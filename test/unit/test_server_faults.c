@@ -122,9 +122,13 @@ static void
 test_killed_engine(void **state)
 {
 	int fd = client_open(&engine, BACKEND);
+	char prompt[64];
 
 	for (uint64_t id = 1; id <= 8; id++)
-		client_submit(fd, id, 1, "@slow=10 @tokens=100 innocent");
+	{
+		snprintf(prompt, sizeof(prompt), "@slow=10 @tokens=100 innocent %d", (int) id);
+		client_submit(fd, id, 1, prompt);
+	}
 	for (int i = 0; i < 1000 && count_entries(LLM_JOURNAL_RUNNING) < 8; i++)
 		usleep(1000);
 	assert_int_equal(count_entries(LLM_JOURNAL_RUNNING), 8);
