@@ -178,4 +178,4 @@ install-products: all
 
 .PHONY: engine unit-tests fuzz-targets help installcheck check-unit check-tap check-isolation \
 	check-fuzz check-house format regress-names isolation-names install-products
--include $(shell find $(BUILD)/engine $(BUILD)/pg -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/engine $(BUILD)/pg $(BUILD)/test -name '*.d' 2>/dev/null)

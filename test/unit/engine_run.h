@@ -21,7 +21,9 @@ typedef struct Outcome
 	LlmBuf pieces; /* streamed */
 	int n_pieces;
 	LlmTokens tokens;
+	LlmTokens generated;
 	int32_t prompt_tokens;
+	int32_t cached_tokens;
 	int32_t completion_tokens;
 	double queue_ms, first_token_ms, total_ms;
 	uint64_t numerics_key;
@@ -68,7 +70,11 @@ run_on_done(void *arg, const LlmResult *res)
 	assert_true(llm_buf_append(&o->text, res->text.p, res->text.len));
 	if (res->n_tokens > 0)
 		assert_true(llm_tokens_append(&o->tokens, res->tokens, (size_t) res->n_tokens));
+	if (res->generated != NULL)
+		assert_true(
+			llm_tokens_append(&o->generated, res->generated, (size_t) res->completion_tokens));
 	o->prompt_tokens = res->prompt_tokens;
+	o->cached_tokens = res->cached_tokens;
 	o->completion_tokens = res->completion_tokens;
 	o->queue_ms = res->queue_ms;
 	o->first_token_ms = res->first_token_ms;
@@ -110,6 +116,7 @@ run_forget(Run *r)
 		llm_buf_fini(&r->of[i].text);
 		llm_buf_fini(&r->of[i].pieces);
 		llm_tokens_fini(&r->of[i].tokens);
+		llm_tokens_fini(&r->of[i].generated);
 		memset(&r->of[i], 0, sizeof(r->of[i]));
 	}
 	r->next_id = 0;
