@@ -134,16 +134,19 @@ llm_sched_queue_leave(LlmSchedQueue *q, LlmSeq *seq)
 }
 
 bool
-llm_sched_queue_move(LlmSchedQueue *q, LlmSeq *seq, uint64_t tenant, uint64_t client)
+llm_sched_queue_move(LlmSchedQueue *q, LlmSeq *seq, uint64_t tenant, uint64_t client,
+					 int32_t priority)
 {
 	LlmSeq former = *seq;
 
 	seq->tenant = tenant;
 	seq->client = client;
+	seq->priority = priority;
 	if (!llm_sched_queue_join(q, seq))
 	{
 		seq->tenant = former.tenant;
 		seq->client = former.client;
+		seq->priority = former.priority;
 		return false;
 	}
 	llm_sched_queue_leave(q, &former);
@@ -193,6 +196,7 @@ void
 llm_sched_queue_push(LlmSchedQueue *q, LlmSeq *seq)
 {
 	LlmShare *c = seq->home;
+	LlmSeq *after = c->tail; /* new sequences go to the end: search from there */
 
 	q->n_waiting++;
 	if (seq->ticket != 0)
@@ -200,13 +204,18 @@ llm_sched_queue_push(LlmSchedQueue *q, LlmSeq *seq)
 		push_preempted(q, seq);
 		return;
 	}
-	seq->prev = c->tail;
-	seq->next = NULL;
-	if (c->tail == NULL)
+	while (after != NULL && after->arrival > seq->arrival)
+		after = after->prev;
+	seq->prev = after;
+	seq->next = after == NULL ? c->head : after->next;
+	if (after == NULL)
 		c->head = seq;
 	else
-		c->tail->next = seq;
-	c->tail = seq;
+		after->next = seq;
+	if (seq->next == NULL)
+		c->tail = seq;
+	else
+		seq->next->prev = seq;
 	count_waiting(c, 1);
 }
 

@@ -64,9 +64,10 @@ bool llm_sched_queue_join(LlmSchedQueue *q, LlmSeq *seq);
 /* The sequence leaves for good. */
 void llm_sched_queue_leave(LlmSchedQueue *q, LlmSeq *seq);
 
-/* A sequence that has joined, and is not pushed, goes over to another client; false, and nothing has
- * changed, when memory is out. */
-bool llm_sched_queue_move(LlmSchedQueue *q, LlmSeq *seq, uint64_t tenant, uint64_t client);
+/* A sequence that has joined, and is not pushed, goes over to another client, which pays for its
+ * rows from now on, or to another priority; false, and nothing has changed, when memory is out. */
+bool llm_sched_queue_move(LlmSchedQueue *q, LlmSeq *seq, uint64_t tenant, uint64_t client,
+						  int32_t priority);
 
 /* Insert a sequence that has joined / take it out. */
 void llm_sched_queue_push(LlmSchedQueue *q, LlmSeq *seq);

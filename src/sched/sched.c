@@ -415,8 +415,7 @@ llm_sched_assign(LlmSched *s, LlmSeq *seq, uint64_t tenant, uint64_t client, int
 		running_remove(s, seq);
 	else
 		return;
-	seq->priority = priority;
-	llm_sched_queue_move(&s->queue, seq, tenant, client);
+	llm_sched_queue_move(&s->queue, seq, tenant, client, priority);
 	if (state == LLM_SEQ_WAITING)
 		llm_sched_queue_push(&s->queue, seq);
 	else

@@ -117,8 +117,8 @@ LlmStatus llm_sched_submit(LlmSched *s, LlmSeq *seq, LlmError *err);
  * no step refers to them. A second call does nothing. */
 void llm_sched_remove(LlmSched *s, LlmSeq *seq);
 
-/* From now on seq belongs to this client, with this priority; it keeps its place among equals. When
- * memory is out for the client's queue, it stays with the former one. */
+/* From now on seq belongs to this client, with this priority; it keeps its order of arrival and its
+ * ticket. When memory is out for the client, nothing changes. */
 void llm_sched_assign(LlmSched *s, LlmSeq *seq, uint64_t tenant, uint64_t client, int32_t priority);
 
 /* Plan the next step. No rows with sequences left means: everyone was preempted; call again. The
