@@ -15,8 +15,10 @@
 #include "sched/pack.h"
 #include "sched/sched.h"
 
+#ifndef SEQS_MAX
 #define SEQS_MAX 64
 #define LEN_MAX 400
+#endif
 #define GROUPS 2
 
 typedef struct World
@@ -32,7 +34,8 @@ typedef struct World
 	int n_finished;
 	uint64_t step;
 	int64_t n_rows;
-	int64_t n_cached; /* tokens that finished sequences found in the cache */
+	int64_t client_rows[16]; /* by client */
+	int64_t n_cached;        /* tokens that finished sequences found in the cache */
 	LlmSchedOptions o;
 } World;
 
@@ -274,7 +277,12 @@ world_step(World *w, LlmSeq *cancel)
 	if (plan->n_preempted > 0) /* nothing is admitted where somebody had to go */
 		assert_int_equal(llm_sched_waiting(w->sched), n_waiting + plan->n_preempted);
 	for (int32_t i = 0; i < plan->n_items; i++)
-		alone |= plan->items[i].seq->alone;
+	{
+		const LlmPlanItem *it = &plan->items[i];
+
+		alone |= it->seq->alone;
+		w->client_rows[it->seq->client % 16] += it->n;
+	}
 	assert_true(!alone || plan->n_items == 1);
 	if (n_rows > 0)
 	{
