@@ -216,7 +216,7 @@ typedef struct LlmModelSpec
 	const char *path;          /* GGUF file below model_dir, or "echo:" */
 	const char *chat_template; /* NULL = the file's own */
 	int32_t context_length;    /* 0 = the model's own */
-	const char *kv_type;       /* "f16" (default, also for NULL) or "f32" */
+	const char *kv_type;       /* "f16" (default, also for NULL), "f32" or "int8" */
 } LlmModelSpec;
 
 typedef struct LlmModelInfo

@@ -261,13 +261,22 @@ limits_open(const LlmLoaderArgs *a, LlmLoaded *m, LlmError *err)
 static LlmStatus
 kv_type_read(const char *name, LlmDtype *out, LlmError *err)
 {
+	static const struct
+	{
+		const char *name;
+		LlmDtype type;
+	} types[] = {{"f16", LLM_DTYPE_F16}, {"f32", LLM_DTYPE_F32}, {"int8", LLM_DTYPE_I8}};
+
 	*out = LLM_DTYPE_F16;
-	if (name == NULL || strcmp(name, "f16") == 0)
+	if (name == NULL)
 		return LLM_OK;
-	*out = LLM_DTYPE_F32;
-	if (strcmp(name, "f32") == 0)
-		return LLM_OK;
-	return llm_error_set(err, LLM_E_INVALID, "kv_type \"%.32s\" is neither f16 nor f32", name);
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+	{
+		*out = types[i].type;
+		if (strcmp(name, types[i].name) == 0)
+			return LLM_OK;
+	}
+	return llm_error_set(err, LLM_E_INVALID, "kv_type \"%.32s\" is none of f16, f32, int8", name);
 }
 
 /* What decides over bits (rule R1): build, device kind, ISA, model file, KV type. */

@@ -176,6 +176,27 @@ take(LlmEngine *e, LlmReq *r, const LlmSampleOut *out)
 		llm_engine_show(e, a, safe);
 }
 
+/* A NaN went into the item's K or V, so nothing may follow from its pages. */
+static bool
+is_spoiled(const LlmStepOut *out, int32_t item)
+{
+	return out->spoiled != NULL && out->spoiled[item] != 0;
+}
+
+static void
+end_spoiled(LlmEngine *e, const LlmPlan *plan, const LlmStepOut *out)
+{
+	for (int32_t i = 0; i < plan->n_items; i++)
+	{
+		LlmError err;
+
+		if (!is_spoiled(out, i))
+			continue;
+		llm_error_set(&err, LLM_E_INTERNAL, "keys or values of the attention are not numbers");
+		llm_engine_end(e, req_of(&plan->items[i]), LLM_FINISH_ERROR, &err);
+	}
+}
+
 /* The device failed: nothing that ran can go on. */
 static void
 end_running(LlmEngine *e, const LlmError *err)
@@ -203,6 +224,8 @@ execute(LlmEngine *e, const LlmPlan *plan, LlmError *err)
 	announce(e, plan);
 	fill_rows(e, plan, batch->n_out);
 	st = run(e, batch, &out, &failure);
+	for (int32_t i = 0; st == LLM_OK && i < plan->n_items; i++)
+		plan->items[i].seq->spoiled = is_spoiled(&out, i);
 	llm_sched_done(e->sched, st == LLM_OK);
 	e->stats.steps++;
 	atomic_fetch_add(&e->progress, 1);
@@ -216,8 +239,13 @@ execute(LlmEngine *e, const LlmPlan *plan, LlmError *err)
 	if (hooked && batch->n_out > 0)
 		call_hook(e, plan, batch, &out);
 	for (int32_t i = 0; i < batch->n_out; i++)
-		if (batch->want[i] & LLM_WANT_TOKEN)
-			take(e, req_of(&plan->items[llm_pack_outputs(e->pack)[i].item]), &e->outs[i]);
+	{
+		int32_t item = llm_pack_outputs(e->pack)[i].item;
+
+		if ((batch->want[i] & LLM_WANT_TOKEN) != 0 && !is_spoiled(&out, item))
+			take(e, req_of(&plan->items[item]), &e->outs[i]);
+	}
+	end_spoiled(e, plan, &out);
 	return LLM_OK;
 }
 

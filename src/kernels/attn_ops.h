@@ -3,6 +3,7 @@
  *
  * Written over the 16 lanes of a vec_*.h; include after one.
  *
+ *   load     the value that the store's type stands for, exactly (tensor/kv_spec.h)
  *   scores   lanes run along positions, FMA ascending in d, then scale, softcap, mask to -inf
  *   weights  exp(score - maximum); exactly 0 where masked; sum in 16 lanes and the fixed tree
  *   values   lanes run along the head's values, FMA ascending in position
@@ -36,16 +37,21 @@ typedef struct AttnPass
 	int hi;                             /* one past the last */
 } AttnPass;
 
+/* 16 values of a page from value i on; scale is of their tokens, for I8 alone. */
 VEC_INLINE vf
-attn_load(const void *p, size_t i, const bool half)
+attn_load(const void *p, size_t i, vf scale, const LlmDtype type)
 {
-	return half ? vf_load_half((const uint16_t *) p + i) : vf_load((const float *) p + i);
+	if (type == LLM_DTYPE_I8)
+		return vf_mul(vf_load_int8((const int8_t *) p + i), scale);
+	return type == LLM_DTYPE_F16 ? vf_load_half((const uint16_t *) p + i)
+								 : vf_load((const float *) p + i);
 }
 
-static inline size_t
-attn_nbytes(LlmDtype type)
+/* Scales [64] of a page's vectors of n values; only I8 has them. */
+VEC_INLINE const float *
+attn_scales(const void *p, int32_t n)
 {
-	return type == LLM_DTYPE_F16 ? 2 : 4;
+	return (const float *) ((const int8_t *) p + (size_t) ATTN_SPLIT * (size_t) n);
 }
 
 /* Bytes to fetch per turn so that n turns fetch all: whole cache lines. */
@@ -67,11 +73,11 @@ attn_fetch(const void *p, size_t nbytes, size_t step, size_t i)
 
 /* p[r][t] = q[r] . k[t] for R vectors and all positions. */
 VEC_INLINE void
-attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const bool half)
+attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const LlmDtype type)
 {
-	const float *q[VEC_ATTN_ROWS];
+	const float *q[VEC_ATTN_ROWS], *scales = attn_scales(s->k, s->k_dim);
 	size_t group = (size_t) s->k_dim * 16;
-	size_t v_nbytes = (size_t) ATTN_SPLIT * (size_t) s->v_stride * attn_nbytes(s->v_type);
+	size_t v_nbytes = llm_kv_block_nbytes(s->v_type, s->v_stride);
 	size_t step = attn_fetch_step(v_nbytes, (size_t) (4 / VEC_ATTN_GROUPS * s->k_dim));
 
 	VEC_UNROLL
@@ -79,8 +85,11 @@ attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const bool half)
 		q[r] = s->q[pass->index[r]];
 	for (int g = 0; g < 4; g += VEC_ATTN_GROUPS)
 	{
-		vf acc[VEC_ATTN_ROWS][VEC_ATTN_GROUPS];
+		vf acc[VEC_ATTN_ROWS][VEC_ATTN_GROUPS], scale[VEC_ATTN_GROUPS];
 
+		VEC_UNROLL
+		for (int c = 0; c < VEC_ATTN_GROUPS; c++)
+			scale[c] = type == LLM_DTYPE_I8 ? vf_load(scales + (g + c) * 16) : vf_set1(1.0f);
 		VEC_UNROLL
 		for (int r = 0; r < R; r++)
 		{
@@ -96,7 +105,7 @@ attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const bool half)
 				attn_fetch(s->v, v_nbytes, step, (size_t) (g / VEC_ATTN_GROUPS * s->k_dim + d));
 			VEC_UNROLL
 			for (int c = 0; c < VEC_ATTN_GROUPS; c++)
-				k[c] = attn_load(s->k, (size_t) (g + c) * group + (size_t) d * 16, half);
+				k[c] = attn_load(s->k, (size_t) (g + c) * group + (size_t) d * 16, scale[c], type);
 			VEC_UNROLL
 			for (int r = 0; r < R; r++)
 			{
@@ -190,9 +199,11 @@ attn_fold(const LlmAttnSplit *s, AttnPass *pass, const int R)
 
 /* J groups of 16 values from group j on: this split's value sum, folded into o. */
 VEC_INLINE void
-attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int J, const bool half)
+attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int J,
+			const LlmDtype type)
 {
-	size_t k_nbytes = (size_t) ATTN_SPLIT * (size_t) s->k_dim * attn_nbytes(s->k_type);
+	const float *scales = attn_scales(s->v, s->v_stride);
+	size_t k_nbytes = llm_kv_block_nbytes(s->k_type, s->k_dim);
 	size_t step = attn_fetch_step(k_nbytes, ATTN_SPLIT);
 	vf acc[VEC_ATTN_ROWS][VEC_ATTN_GROUPS];
 
@@ -205,13 +216,14 @@ attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int
 	}
 	for (int t = pass->lo; t < pass->hi; t++)
 	{
-		vf v[VEC_ATTN_GROUPS];
+		vf v[VEC_ATTN_GROUPS], scale = vf_set1(type == LLM_DTYPE_I8 ? scales[t] : 1.0f);
 
 		if (pass->fetch && j == 0 && s->next_k != NULL)
 			attn_fetch(s->next_k, k_nbytes, step, (size_t) t);
 		VEC_UNROLL
 		for (int c = 0; c < J; c++)
-			v[c] = attn_load(s->v, (size_t) t * (size_t) s->v_stride + (size_t) (j + c) * 16, half);
+			v[c] = attn_load(s->v, (size_t) t * (size_t) s->v_stride + (size_t) (j + c) * 16, scale,
+							 type);
 		VEC_UNROLL
 		for (int r = 0; r < R; r++)
 		{
@@ -238,34 +250,37 @@ attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int
 	}
 }
 
+/* All groups of values. */
+VEC_INLINE void
+attn_all_values(const LlmAttnSplit *s, AttnPass *pass, const int R, const LlmDtype type)
+{
+	int n = s->v_stride / 16, j = 0;
+
+	for (; j + VEC_ATTN_GROUPS <= n; j += VEC_ATTN_GROUPS)
+		attn_values(s, pass, R, j, VEC_ATTN_GROUPS, type);
+	for (; j < n; j++)
+		attn_values(s, pass, R, j, 1, type);
+}
+
 /* R vectors over one split. */
 VEC_INLINE void
 attn_pass(const LlmAttnSplit *s, AttnPass *pass, const int R)
 {
-	bool k_half = s->k_type == LLM_DTYPE_F16, v_half = s->v_type == LLM_DTYPE_F16;
-	int n = s->v_stride / 16, j = 0;
-
-	if (k_half)
-		attn_scores(s, pass, R, true);
+	if (s->k_type == LLM_DTYPE_F16)
+		attn_scores(s, pass, R, LLM_DTYPE_F16);
+	else if (s->k_type == LLM_DTYPE_I8)
+		attn_scores(s, pass, R, LLM_DTYPE_I8);
 	else
-		attn_scores(s, pass, R, false);
+		attn_scores(s, pass, R, LLM_DTYPE_F32);
 	for (int r = 0; r < R; r++)
 		attn_weights(s, pass, r);
 	attn_fold(s, pass, R);
-	for (; j + VEC_ATTN_GROUPS <= n; j += VEC_ATTN_GROUPS)
-	{
-		if (v_half)
-			attn_values(s, pass, R, j, VEC_ATTN_GROUPS, true);
-		else
-			attn_values(s, pass, R, j, VEC_ATTN_GROUPS, false);
-	}
-	for (; j < n; j++)
-	{
-		if (v_half)
-			attn_values(s, pass, R, j, 1, true);
-		else
-			attn_values(s, pass, R, j, 1, false);
-	}
+	if (s->v_type == LLM_DTYPE_F16)
+		attn_all_values(s, pass, R, LLM_DTYPE_F16);
+	else if (s->v_type == LLM_DTYPE_I8)
+		attn_all_values(s, pass, R, LLM_DTYPE_I8);
+	else
+		attn_all_values(s, pass, R, LLM_DTYPE_F32);
 }
 
 #define ATTN_PASS(R)                                                                               \

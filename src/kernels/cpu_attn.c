@@ -41,6 +41,8 @@ rope_head(LlmCpuDevice *dev, LlmCpuOp *op, int64_t r, int32_t h, float *tmp)
 	int32_t page = slot / LLM_PAGE_TOKENS, t = slot % LLM_PAGE_TOKENS;
 	int32_t kv_head = (h - a->n_heads) % a->n_kv_heads;
 	uint8_t *head;
+	LlmKvVector to;
+	bool good;
 
 	if (h < a->n_heads)
 	{
@@ -53,13 +55,18 @@ rope_head(LlmCpuDevice *dev, LlmCpuOp *op, int64_t r, int32_t h, float *tmp)
 	if (h < a->n_heads + a->n_kv_heads)
 	{
 		kernels->rope(x + kv_head * a->head_dim, table, sn, a->head_dim, n_dims, pairs, tmp);
-		kernels->kv_store(tmp, a->head_dim, op->kv->group.k_type, LLM_LANES,
-						  llm_kv_pages_k(op->kv, head, t));
-		return;
+		to = llm_kv_pages_k(op->kv, head, t);
+		good = kernels->kv_store(tmp, a->head_dim, op->kv->group.k_type, LLM_LANES, to.values,
+								 to.scale);
 	}
-	x += a->n_kv_heads * a->head_dim;
-	kernels->kv_store(x + kv_head * a->v_dim, a->v_dim, op->kv->group.v_type, 1,
-					  llm_kv_pages_v(op->kv, head, t));
+	else
+	{
+		x += a->n_kv_heads * a->head_dim + kv_head * a->v_dim;
+		to = llm_kv_pages_v(op->kv, head, t);
+		good = kernels->kv_store(x, a->v_dim, op->kv->group.v_type, 1, to.values, to.scale);
+	}
+	if (!good)
+		atomic_store_explicit(&dev->spoiled_rows[r], true, memory_order_relaxed);
 }
 
 void

@@ -147,8 +147,9 @@ device_kv_import(LlmDevice *d, int group, const int32_t *pages, int n_pages, con
 	LlmStatus status = pages_check(dev, group, pages, n_pages, 1, err);
 
 	for (int i = 0; status == LLM_OK && i < n_pages; i++)
-		llm_kv_pages_import(&dev->kv[group], pages[i],
-							in + (size_t) i * page_floats(&dev->kv[group].group));
+		if (!llm_kv_pages_import(&dev->kv[group], pages[i],
+								 in + (size_t) i * page_floats(&dev->kv[group].group)))
+			status = llm_error_set(err, LLM_E_INVALID, "KV page %" PRId32 " gets a NaN", pages[i]);
 	return status;
 }
 

@@ -107,12 +107,14 @@ typedef struct LlmCpuDevice
 	size_t arena_used;
 	uint8_t *scratch_data; /* memory of all scratch */
 	size_t scratch_nbytes;
-	int32_t max_q;          /* query vectors of an attention item that scratch can hold */
-	int32_t max_o;          /* floats of scratch o */
-	LlmCpuScratch *scratch; /* [n_threads] */
-	LlmSampleOut *picks;    /* [max_out] */
-	LlmCpuOp *ops;          /* [LLM_CPU_OPS_MAX] */
-	LlmCpuBlock *blocks;    /* [max_rows] */
+	int32_t max_q;             /* query vectors of an attention item that scratch can hold */
+	int32_t max_o;             /* floats of scratch o */
+	LlmCpuScratch *scratch;    /* [n_threads] */
+	LlmSampleOut *picks;       /* [max_out] */
+	LlmCpuOp *ops;             /* [LLM_CPU_OPS_MAX] */
+	LlmCpuBlock *blocks;       /* [max_rows] */
+	atomic_bool *spoiled_rows; /* [max_rows] a K or V of the row had a NaN */
+	uint8_t *spoiled_seqs;     /* [max_seqs] filled by step_wait */
 
 	const LlmBatch *batch; /* borrowed from step_begin to step_wait; NULL outside */
 	LlmCpuAct acts[LLM_CPU_ACTS_MAX];

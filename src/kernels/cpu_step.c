@@ -40,12 +40,16 @@ llm_cpu_arena_free(LlmCpuDevice *dev)
 	free(dev->picks);
 	free(dev->ops);
 	free(dev->blocks);
+	free(dev->spoiled_rows);
+	free(dev->spoiled_seqs);
 	dev->arena = NULL;
 	dev->scratch_data = NULL;
 	dev->scratch = NULL;
 	dev->picks = NULL;
 	dev->ops = NULL;
 	dev->blocks = NULL;
+	dev->spoiled_rows = NULL;
+	dev->spoiled_seqs = NULL;
 	dev->limits = (LlmDeviceLimits){0};
 	dev->batch = NULL;
 	dev->logits = NULL;
@@ -112,8 +116,10 @@ llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err)
 	dev->picks = calloc(max_out, sizeof(*dev->picks));
 	dev->ops = calloc(LLM_CPU_OPS_MAX, sizeof(*dev->ops));
 	dev->blocks = calloc(max_rows, sizeof(*dev->blocks));
+	dev->spoiled_rows = calloc(max_rows, sizeof(*dev->spoiled_rows));
+	dev->spoiled_seqs = calloc((size_t) limits->max_seqs, sizeof(*dev->spoiled_seqs));
 	if (dev->arena == NULL || dev->picks == NULL || dev->ops == NULL || dev->blocks == NULL ||
-		!scratch_create(dev))
+		dev->spoiled_rows == NULL || dev->spoiled_seqs == NULL || !scratch_create(dev))
 		status = llm_error_set(err, LLM_E_MEMORY,
 							   "out of memory: %zu bytes for activations of %" PRId32 " rows",
 							   dev->arena_nbytes, limits->max_rows);
@@ -213,6 +219,8 @@ llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err)
 	status = batch_check(dev, batch, err);
 	if (status != LLM_OK)
 		return status;
+	for (int32_t r = 0; r < batch->n_rows; r++)
+		dev->spoiled_rows[r] = false;
 	dev->batch = batch;
 	dev->arena_used = 0;
 	dev->n_acts = 0;
@@ -271,6 +279,23 @@ llm_cpu_step_end(LlmDevice *d, uint64_t *step, LlmError *err)
 	return LLM_OK;
 }
 
+/* Sequences with a spoiled row; NULL when there are none. */
+static const uint8_t *
+spoiled_seqs(const LlmCpuDevice *dev)
+{
+	const LlmBatch *b = dev->batch;
+	bool any = false;
+
+	for (int32_t s = 0; s < b->n_seqs; s++)
+	{
+		dev->spoiled_seqs[s] = 0;
+		for (int32_t r = b->q_start[s]; r < b->q_start[s + 1]; r++)
+			dev->spoiled_seqs[s] |= dev->spoiled_rows[r];
+		any |= dev->spoiled_seqs[s] != 0;
+	}
+	return any ? dev->spoiled_seqs : NULL;
+}
+
 LlmStatus
 llm_cpu_step_wait(LlmDevice *d, uint64_t step, LlmStepOut *out, LlmError *err)
 {
@@ -283,6 +308,7 @@ llm_cpu_step_wait(LlmDevice *d, uint64_t step, LlmStepOut *out, LlmError *err)
 		memcpy(out->rows, dev->picks, (size_t) dev->batch->n_out * sizeof(*out->rows));
 	out->logits = dev->logits != NULL ? dev->logits->f : NULL;
 	out->ld_logits = dev->logits != NULL ? dev->logits->ld : 0;
+	out->spoiled = spoiled_seqs(dev);
 	dev->batch = NULL;
 	return LLM_OK;
 }

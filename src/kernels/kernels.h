@@ -10,7 +10,8 @@
  *   - quantised weights: panels of 16 columns (outputs), K ascending in units of 64; see panel.h
  *   - float weights: panels of 16 columns, per k 16 values
  *   - int8 activations: rows of LlmQ8Unit
- *   - one page of one KV head: K as [4 groups][k_dim][16 tokens], then V as [64][v_stride]
+ *   - one page of one KV head: K as [4 groups][k_dim][16 tokens], then V as [64][v_stride]; each, if
+ *     its type is I8, followed by float scales [64], one per token
  */
 #ifndef LLM_KERNELS_KERNELS_H
 #define LLM_KERNELS_KERNELS_H
@@ -60,8 +61,8 @@ typedef struct LlmAttnSplit
 	const void *k;      /* [4][k_dim][16] in k_type */
 	const void *v;      /* [64][v_stride] in v_type */
 	const void *next_k; /* K of the split that comes next, to fetch early; NULL = none */
-	LlmDtype k_type;    /* F32 or F16 */
-	LlmDtype v_type;    /* F32 or F16 */
+	LlmDtype k_type;    /* F32, F16 or I8 */
+	LlmDtype v_type;
 	int32_t k_dim;
 	int32_t v_stride;      /* v_dim rounded up to 16 */
 	float scale;           /* on q.k */
@@ -93,8 +94,11 @@ typedef struct LlmKernels
 	/* Turn one head of n values: pairs by cos [n_dims] and signed sin [n_dims] (see rope.h). */
 	void (*rope)(const float *x, const float *cs, const float *sn, int32_t n, int32_t n_dims,
 				 bool interleaved, float *out);
-	/* Saturate n values to finite numbers of the type, round, store `stride` elements apart. */
-	void (*kv_store)(const float *x, int32_t n, LlmDtype type, int32_t stride, void *out);
+	/* Bring a vector of n values to a KV type by the rules of tensor/kv_spec.h and store it, values
+	 * `stride` elements apart; *scale is written for I8 alone. False: a NaN was there, and zeros are
+	 * stored. */
+	bool (*kv_store)(const float *x, int32_t n, LlmDtype type, int32_t stride, void *out,
+					 float *scale);
 	/* Scores, softmax and value product of one split, then one step of the left fold (rule R7). */
 	void (*attn_split)(const LlmAttnSplit *s);
 	/* out = o / l for one vector of n values. */

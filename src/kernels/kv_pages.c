@@ -1,30 +1,22 @@
 /* kernels/kv_pages.c - addresses, copies and plain float forms of KV pages. */
 #include "kernels/kv_pages.h"
 
-#include <float.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "core/mem.h"
+#include "kernels/dispatch.h"
 #include "tensor/half.h"
 
 #define LANES 16 /* tokens per K group */
-
-static size_t
-value_nbytes(LlmDtype type)
-{
-	return type == LLM_DTYPE_F16 ? 2 : 4;
-}
 
 static void
 sizes_set(LlmKvPages *kv, const LlmKvGroup *g)
 {
 	kv->group = *g;
 	kv->v_stride = (g->v_dim + LANES - 1) / LANES * LANES;
-	kv->k_nbytes = (size_t) LLM_PAGE_TOKENS * (size_t) g->k_dim * value_nbytes(g->k_type);
-	kv->head_nbytes =
-		kv->k_nbytes + (size_t) LLM_PAGE_TOKENS * (size_t) kv->v_stride * value_nbytes(g->v_type);
+	kv->k_nbytes = llm_kv_block_nbytes(g->k_type, g->k_dim);
+	kv->head_nbytes = kv->k_nbytes + llm_kv_block_nbytes(g->v_type, kv->v_stride);
 	kv->layer_nbytes = kv->head_nbytes * (size_t) g->n_kv_heads;
 	kv->page_nbytes = kv->layer_nbytes * (size_t) g->n_layers;
 }
@@ -41,7 +33,7 @@ llm_kv_pages_page_nbytes(const LlmKvGroup *group)
 static bool
 type_ok(LlmDtype type)
 {
-	return type == LLM_DTYPE_F16 || type == LLM_DTYPE_F32;
+	return type == LLM_DTYPE_F32 || type == LLM_DTYPE_F16 || type == LLM_DTYPE_I8;
 }
 
 LlmStatus
@@ -52,7 +44,7 @@ llm_kv_pages_init(LlmKvPages *kv, const LlmKvGroup *group, int32_t n_pages, LlmE
 		return llm_error_set(err, LLM_E_UNSUPPORTED, "KV kind %d is not supported on the CPU",
 							 (int) group->kind);
 	if (!type_ok(group->k_type) || !type_ok(group->v_type))
-		return llm_error_set(err, LLM_E_UNSUPPORTED, "KV cache must be F16 or F32 on the CPU");
+		return llm_error_set(err, LLM_E_UNSUPPORTED, "KV cache must be F32, F16 or I8 on the CPU");
 	if (group->n_layers < 1 || group->n_kv_heads < 1 || group->k_dim < 1 || group->v_dim < 8)
 		return llm_error_set(err, LLM_E_UNSUPPORTED,
 							 "KV of %" PRId32 " layers, %" PRId32 " heads, %" PRId32 " and %" PRId32
@@ -78,28 +70,41 @@ llm_kv_pages_fini(LlmKvPages *kv)
 	*kv = (LlmKvPages){0};
 }
 
-void *
+/* A vector of token t in a block of 64 vectors of n values each, its values `at` elements in. */
+static LlmKvVector
+vector_at(uint8_t *block, LlmDtype type, int32_t n, int32_t t, size_t at)
+{
+	float *scales = (float *) (block + LLM_PAGE_TOKENS * (size_t) n * llm_kv_type_nbytes(type));
+
+	return (LlmKvVector){block + at * llm_kv_type_nbytes(type),
+						 type == LLM_DTYPE_I8 ? scales + t : NULL};
+}
+
+LlmKvVector
 llm_kv_pages_k(const LlmKvPages *kv, uint8_t *head, int32_t t)
 {
-	size_t at = (size_t) (t / LANES) * (size_t) kv->group.k_dim * LANES + (size_t) (t % LANES);
+	const LlmKvGroup *g = &kv->group;
+	size_t at = (size_t) (t / LANES) * (size_t) g->k_dim * LANES + (size_t) (t % LANES);
 
-	return head + at * value_nbytes(kv->group.k_type);
+	return vector_at(head, g->k_type, g->k_dim, t, at);
 }
 
-void *
+LlmKvVector
 llm_kv_pages_v(const LlmKvPages *kv, uint8_t *head, int32_t t)
 {
-	return head + kv->k_nbytes +
-		   (size_t) t * (size_t) kv->v_stride * value_nbytes(kv->group.v_type);
+	return vector_at(head + kv->k_nbytes, kv->group.v_type, kv->v_stride, t,
+					 (size_t) t * (size_t) kv->v_stride);
 }
 
-/* Copy n values `stride` apart, from a place to the same place of another page. */
+/* Copy n values `stride` apart, and their scale. */
 static void
-copy_values(void *to, const void *from, int32_t n, size_t stride, size_t nbytes)
+vector_copy(LlmKvVector to, LlmKvVector from, int32_t n, size_t stride, size_t nbytes)
 {
 	for (int32_t i = 0; i < n; i++)
-		memcpy((uint8_t *) to + (size_t) i * stride * nbytes,
-			   (const uint8_t *) from + (size_t) i * stride * nbytes, nbytes);
+		memcpy((uint8_t *) to.values + (size_t) i * stride * nbytes,
+			   (const uint8_t *) from.values + (size_t) i * stride * nbytes, nbytes);
+	if (to.scale != NULL)
+		*to.scale = *from.scale;
 }
 
 void
@@ -117,31 +122,29 @@ llm_kv_pages_copy(LlmKvPages *kv, int32_t from, int32_t to, int32_t n_tokens)
 		uint8_t *a = llm_kv_pages_head(kv, from, 0, i), *b = llm_kv_pages_head(kv, to, 0, i);
 
 		for (int32_t t = 0; t < n_tokens; t++)
-			copy_values(llm_kv_pages_k(kv, b, t), llm_kv_pages_k(kv, a, t), g->k_dim, LANES,
-						value_nbytes(g->k_type));
-		memcpy(llm_kv_pages_v(kv, b, 0), llm_kv_pages_v(kv, a, 0),
-			   (size_t) n_tokens * (size_t) kv->v_stride * value_nbytes(g->v_type));
+		{
+			vector_copy(llm_kv_pages_k(kv, b, t), llm_kv_pages_k(kv, a, t), g->k_dim, LANES,
+						llm_kv_type_nbytes(g->k_type));
+			vector_copy(llm_kv_pages_v(kv, b, t), llm_kv_pages_v(kv, a, t), g->v_dim, 1,
+						llm_kv_type_nbytes(g->v_type));
+		}
 	}
 }
 
-static float
-value_get(const void *p, size_t i, LlmDtype type)
-{
-	return type == LLM_DTYPE_F16 ? llm_half_to_f32(((const uint16_t *) p)[i])
-								 : ((const float *) p)[i];
-}
-
 static void
-value_set(void *p, size_t i, LlmDtype type, float x)
+vector_get(LlmKvVector v, int32_t n, size_t stride, LlmDtype type, float *out)
 {
-	float max = type == LLM_DTYPE_F16 ? LLM_HALF_MAX : FLT_MAX;
+	for (int32_t i = 0; i < n; i++)
+	{
+		size_t at = (size_t) i * stride;
 
-	x = x > -max ? x : -max;
-	x = x < max ? x : max;
-	if (type == LLM_DTYPE_F16)
-		((uint16_t *) p)[i] = llm_half_from_f32(x);
-	else
-		((float *) p)[i] = x;
+		if (type == LLM_DTYPE_I8)
+			out[i] = (float) ((const int8_t *) v.values)[at] * *v.scale;
+		else if (type == LLM_DTYPE_F16)
+			out[i] = llm_half_to_f32(((const uint16_t *) v.values)[at]);
+		else
+			out[i] = ((const float *) v.values)[at];
+	}
 }
 
 void
@@ -154,32 +157,32 @@ llm_kv_pages_export(const LlmKvPages *kv, int32_t page, float *out)
 		for (int32_t h = 0; h < g->n_layers * g->n_kv_heads; h++)
 		{
 			uint8_t *head = llm_kv_pages_head(kv, page, 0, h);
-			const void *k = llm_kv_pages_k(kv, head, t), *v = llm_kv_pages_v(kv, head, t);
 
-			for (int32_t d = 0; d < g->k_dim; d++)
-				*out++ = value_get(k, (size_t) d * LANES, g->k_type);
-			for (int32_t d = 0; d < g->v_dim; d++)
-				*out++ = value_get(v, (size_t) d, g->v_type);
+			vector_get(llm_kv_pages_k(kv, head, t), g->k_dim, LANES, g->k_type, out);
+			vector_get(llm_kv_pages_v(kv, head, t), g->v_dim, 1, g->v_type, out + g->k_dim);
+			out += g->k_dim + g->v_dim;
 		}
 	}
 }
 
-void
+bool
 llm_kv_pages_import(LlmKvPages *kv, int32_t page, const float *in)
 {
+	const LlmKernels *kernels = &llm_kernels_generic; /* any: the bits are the same */
 	const LlmKvGroup *g = &kv->group;
+	bool good = true;
 
 	for (int32_t t = 0; t < LLM_PAGE_TOKENS; t++)
 	{
 		for (int32_t h = 0; h < g->n_layers * g->n_kv_heads; h++)
 		{
 			uint8_t *head = llm_kv_pages_head(kv, page, 0, h);
-			void *k = llm_kv_pages_k(kv, head, t), *v = llm_kv_pages_v(kv, head, t);
+			LlmKvVector k = llm_kv_pages_k(kv, head, t), v = llm_kv_pages_v(kv, head, t);
 
-			for (int32_t d = 0; d < g->k_dim; d++)
-				value_set(k, (size_t) d * LANES, g->k_type, *in++);
-			for (int32_t d = 0; d < g->v_dim; d++)
-				value_set(v, (size_t) d, g->v_type, *in++);
+			good &= kernels->kv_store(in, g->k_dim, g->k_type, LANES, k.values, k.scale);
+			good &= kernels->kv_store(in + g->k_dim, g->v_dim, g->v_type, 1, v.values, v.scale);
+			in += g->k_dim + g->v_dim;
 		}
 	}
+	return good;
 }

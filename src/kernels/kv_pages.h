@@ -1,11 +1,12 @@
 /*
  * kernels/kv_pages.h - the KV store of the CPU device.
  *
- *   group: [page][layer][KV head] { K: [4 groups of 16 tokens][k_dim][16 tokens]
- *                                   V: [64 tokens][v_dim rounded up to 16] }
+ *   group: [page][layer][KV head] { K: [4 groups of 16 tokens][k_dim][16 tokens], I8: scales [64]
+ *                                   V: [64 tokens][v_dim rounded up to 16], I8: scales [64] }
  *
  * Scores then run along tokens without horizontal sums; one token's K is k_dim values 16 apart.
- * Page 0 is all zeros and never written. Values are finite always.
+ * Page 0 is all zeros and never written. Values are finite always (tensor/kv_spec.h), so a masked
+ * position, or what a page held before, adds 0 * value = 0.
  */
 #ifndef LLM_KERNELS_KV_PAGES_H
 #define LLM_KERNELS_KV_PAGES_H
@@ -13,6 +14,7 @@
 #include "core/status.h"
 #include "tensor/kv_spec.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,15 +46,23 @@ llm_kv_pages_head(const LlmKvPages *kv, int32_t page, int32_t layer, int32_t hea
 		   (size_t) head * kv->head_nbytes;
 }
 
-/* Where token t (0..63) of a head begins: K values are 16 apart, V values adjacent. */
-void *llm_kv_pages_k(const LlmKvPages *kv, uint8_t *head, int32_t t);
-void *llm_kv_pages_v(const LlmKvPages *kv, uint8_t *head, int32_t t);
+/* Where a vector of token t (0..63) of a head lies. */
+typedef struct LlmKvVector
+{
+	void *values;
+	float *scale; /* of I8; NULL for other types */
+} LlmKvVector;
+
+/* K values are 16 apart, V values adjacent. */
+LlmKvVector llm_kv_pages_k(const LlmKvPages *kv, uint8_t *head, int32_t t);
+LlmKvVector llm_kv_pages_v(const LlmKvPages *kv, uint8_t *head, int32_t t);
 
 /* Copy the first n_tokens of a page, all layers. */
 void llm_kv_pages_copy(LlmKvPages *kv, int32_t from, int32_t to, int32_t n_tokens);
 
-/* One page to or from [64][n_layers][n_kv_heads][k_dim + v_dim] floats. */
+/* One page to or from [64][n_layers][n_kv_heads][k_dim + v_dim] floats: what attention reads, exactly;
+ * what was exported comes back with the same bits. False: a NaN was there, stored as zeros. */
 void llm_kv_pages_export(const LlmKvPages *kv, int32_t page, float *out);
-void llm_kv_pages_import(LlmKvPages *kv, int32_t page, const float *in);
+bool llm_kv_pages_import(LlmKvPages *kv, int32_t page, const float *in);
 
 #endif

@@ -155,41 +155,100 @@ op_rope(const float *x, const float *cs, const float *sn, int32_t n, int32_t n_d
 		out[i] = x[i];
 }
 
-/* Clamp to the finite range; NaN becomes -max (max gives its second operand). */
+/* Clamp numbers to a finite range. */
 VEC_INLINE vf
 vec_saturate(vf x, float max)
 {
 	return vf_min(vf_max(x, vf_set1(-max)), vf_set1(max));
 }
 
-VEC_FN void
-op_kv_store(const float *x, int32_t n, LlmDtype type, int32_t stride, void *out)
+/* amax / 127 with 16 significant bits; 0 where that is not a normal float. */
+static inline float
+kv_scale(float amax)
 {
-	for (int32_t i = 0; i < n; i += 16)
+	float d = amax / 127.0f;
+	uint32_t bits;
+
+	memcpy(&bits, &d, sizeof(bits));
+	bits = (bits + 0x7F + (bits >> 8 & 1)) & ~0xFFu;
+	memcpy(&d, &bits, sizeof(d));
+	return d < FLT_MIN ? 0.0f : d;
+}
+
+/* n <= 32 numbers of a vector as int8 in units of d. */
+VEC_INLINE void
+kv_store_int8(const float *x, int n, float d, int32_t stride, int8_t *out)
+{
+	float y[32];
+	int8_t q[32] = {0};
+
+	vf_store(y, vec_saturate(vf_load_n(x, n), LLM_KV_MAX));
+	vf_store(y + 16, vec_saturate(vf_load_n(x + 16, n - 16), LLM_KV_MAX));
+	if (d > 0.0f)
+		vec_quantise(y, n, d, q);
+	for (int j = 0; j < n; j++)
+		out[(size_t) j * (size_t) stride] = q[j];
+}
+
+/* n <= 16 numbers of a vector as halves or floats. */
+VEC_INLINE void
+kv_store_float(const float *x, int n, LlmDtype type, int32_t stride, void *out)
+{
+	float max = type == LLM_DTYPE_F16 ? LLM_HALF_MAX : LLM_KV_MAX;
+	vf v = vec_saturate(n == 16 ? vf_load(x) : vf_load_n(x, n), max);
+
+	if (type == LLM_DTYPE_F16)
 	{
-		int left = n - i < 16 ? n - i : 16;
-		float max = type == LLM_DTYPE_F16 ? LLM_HALF_MAX : FLT_MAX;
-		vf v = vec_saturate(left == 16 ? vf_load(x + i) : vf_load_n(x + i, left), max);
+		uint16_t h[16];
 
-		if (type == LLM_DTYPE_F16)
-		{
-			uint16_t h[16];
-			uint16_t *o = (uint16_t *) out + (size_t) i * (size_t) stride;
-
-			vf_store_half(h, v);
-			for (int j = 0; j < left; j++)
-				o[(size_t) j * (size_t) stride] = h[j];
-		}
-		else
-		{
-			float f[16];
-			float *o = (float *) out + (size_t) i * (size_t) stride;
-
-			vf_store(f, v);
-			for (int j = 0; j < left; j++)
-				o[(size_t) j * (size_t) stride] = f[j];
-		}
+		vf_store_half(h, v);
+		for (int j = 0; j < n; j++)
+			((uint16_t *) out)[(size_t) j * (size_t) stride] = h[j];
 	}
+	else
+	{
+		float f[16];
+
+		vf_store(f, v);
+		for (int j = 0; j < n; j++)
+			((float *) out)[(size_t) j * (size_t) stride] = f[j];
+	}
+}
+
+VEC_FN bool
+op_kv_store(const float *x, int32_t n, LlmDtype type, int32_t stride, void *out, float *scale)
+{
+	static const float zeros[32];
+	size_t step = (size_t) stride * llm_kv_type_nbytes(type);
+	int32_t span = type == LLM_DTYPE_I8 ? 32 : 16;
+	uint32_t bits = 0;
+	float amax, d;
+	bool good;
+
+	for (int32_t i = 0; i < n; i += 32)
+	{
+		uint32_t b = vec_absmax_bits(x + i, n - i < 32 ? n - i : 32);
+
+		bits = b > bits ? b : bits;
+	}
+	good = bits <= 0x7F800000u; /* above infinity there are only NaNs */
+	if (!good)
+		bits = 0;
+	memcpy(&amax, &bits, sizeof(amax));
+	d = kv_scale(amax < LLM_KV_MAX ? amax : LLM_KV_MAX);
+	if (type == LLM_DTYPE_I8)
+		*scale = d;
+	for (int32_t i = 0; i < n; i += span)
+	{
+		int left = n - i < span ? n - i : span;
+		uint8_t *to = (uint8_t *) out + (size_t) i * step;
+
+		if (type == LLM_DTYPE_I8)
+			kv_store_int8(good ? x + i : zeros, left, d, stride, (int8_t *) to);
+		else
+			kv_store_float(good ? x + i : zeros, left, type, stride, to);
+	}
+	return good;
 }
 
 VEC_FN void

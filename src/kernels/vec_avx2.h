@@ -54,6 +54,15 @@ vf_load_half(const uint16_t *p)
 				_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) (p + 8)))};
 }
 
+VEC_INLINE vf
+vf_load_int8(const int8_t *p)
+{
+	__m128i q = _mm_loadu_si128((const __m128i *) p);
+
+	return (vf){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)),
+				_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)))};
+}
+
 VEC_INLINE void
 vf_store(float *p, vf v)
 {

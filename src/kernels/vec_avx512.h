@@ -46,6 +46,12 @@ vf_load_half(const uint16_t *p)
 	return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *) p));
 }
 
+VEC_INLINE vf
+vf_load_int8(const int8_t *p)
+{
+	return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *) p)));
+}
+
 VEC_INLINE void
 vf_store(float *p, vf v)
 {

@@ -55,6 +55,12 @@ vf_load_half(const uint16_t *p)
 	VEC_EACH(llm_half_to_f32(p[i]));
 }
 
+VEC_INLINE vf
+vf_load_int8(const int8_t *p)
+{
+	VEC_EACH((float) p[i]);
+}
+
 VEC_INLINE void
 vf_store(float *p, vf v)
 {

@@ -55,7 +55,7 @@ void llm_model_free(LlmModel *m);
 
 const LlmModelConfig *llm_model_config(const LlmModel *m);
 
-/* The KV groups the model needs with values of kv_type (F32 or F16); returns how many. */
+/* The KV groups the model needs with values of kv_type (F32, F16 or I8); returns how many. */
 int llm_model_kv_groups(const LlmModel *m, LlmDtype kv_type, LlmKvGroup out[LLM_KV_GROUPS_MAX]);
 
 /* Arena limits for steps of up to max_rows rows and max_out outputs. */

@@ -71,8 +71,8 @@ check_context_length(const char *name, const char *value)
 static void
 check_kv_type(const char *name, const char *value)
 {
-	if (strcmp(value, "f16") != 0 && strcmp(value, "f32") != 0)
-		bad_option(name, value, "It must be f16 or f32.");
+	if (strcmp(value, "f16") != 0 && strcmp(value, "f32") != 0 && strcmp(value, "int8") != 0)
+		bad_option(name, value, "It must be f16, f32 or int8.");
 }
 
 static void

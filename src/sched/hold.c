@@ -46,7 +46,7 @@ llm_sched_hold_take(LlmPrefix *p, LlmSeq *seq, const LlmPrefixHit *hit)
 void
 llm_sched_hold_enter(LlmPrefix *p, LlmSeq *seq)
 {
-	while ((seq->n_entered + 1) * LLM_PAGE_TOKENS <= seq->n_computed &&
+	while (!seq->spoiled && (seq->n_entered + 1) * LLM_PAGE_TOKENS <= seq->n_computed &&
 		   llm_kv_prefix_enter(p, seq->salt, seq->tokens.ids, seq->n_entered, seq->table))
 		seq->n_entered++;
 }

@@ -45,6 +45,8 @@ typedef struct LlmSeq
 	int32_t n_charged;   /* positions up to here are paid for or were free */
 	int32_t n_cached;    /* tokens found in the cache before its first token */
 	int32_t n_entered;   /* pages from the first on that are entries of the cache */
+	bool spoiled;        /* set by the owner before llm_sched_done: what the step stored must not be
+							entered, and the owner removes the sequence */
 	uint64_t arrival;    /* order of submission, from 1 */
 	uint64_t ticket;     /* order of first admission, from 1; 0 = never admitted */
 	int32_t n_pages;     /* pages held, the same in every group */

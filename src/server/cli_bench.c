@@ -47,7 +47,7 @@ static const char usage_text[] =
 	"  --model FILE        model file\n"
 	"  --threads N         compute threads (default: physical cores)\n"
 	"  --isa NAME          generic, avx2, ... (default: the best there is)\n"
-	"  --kv-type TYPE      f16 (default) or f32\n"
+	"  --kv-type TYPE      f16 (default), f32 or int8\n"
 	"  --prompt-tokens N   of the prefill (default 512)\n"
 	"  --gen-tokens N      of the decode, per request (default 128)\n"
 	"  --batch LIST        requests that decode together (default 1,8)\n"

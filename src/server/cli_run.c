@@ -65,7 +65,7 @@ static const char usage_text[] =
 	"  --ignore-eos         go on until --max-tokens\n"
 	"  --threads N          compute threads (default: physical cores)\n"
 	"  --isa NAME           generic, avx2, ... (default: the best there is)\n"
-	"  --kv-type TYPE       f16 (default) or f32\n"
+	"  --kv-type TYPE       f16 (default), f32 or int8\n"
 	"  --kv-memory MB       memory of the KV cache (default: a quarter of what is free)\n"
 	"  --context N          context length (default: the model's)\n"
 	"  --batch-tokens N     tokens in a step (default 512)\n"

@@ -14,6 +14,8 @@
  *   - K and V are rounded to the store's type and stored before attention; attention reads the store
  *     alone.
  *   - Page 0 is all zeros and is never written; slots never point into it.
+ *   - What is stored is finite. A row whose K or V has a NaN spoils its sequence, and nobody else's:
+ *     zeros are stored and step_wait names the sequence.
  *   - No allocation between step_begin and step_wait. Failures inside a step surface at step_end or
  *     step_wait.
  *   - One thread calls a device. Objects of one device never meet another's.
@@ -133,8 +135,9 @@ typedef struct LlmDeviceOps
 	int64_t (*kv_page_nbytes)(const LlmDevice *, const LlmKvGroup *);
 	/* Copy the first n_tokens of page `from` to page `to` in one group, all layers. */
 	void (*kv_copy)(LlmDevice *, int group, int32_t from, int32_t to, int32_t n_tokens);
-	/* Token-major f32 [n_pages * 64, n_layers, n_kv_heads, k_dim + v_dim] of whole pages, exact for
-	 * F16 and F32 stores. For hand-off and tests. */
+	/* Token-major f32 [n_pages * 64, n_layers, n_kv_heads, k_dim + v_dim] of whole pages: the values
+	 * that attention reads, exactly, for all KV types; imported into the same type they give the
+	 * same bits. A NaN is LLM_E_INVALID (and stored as zeros). For hand-off and tests. */
 	LlmStatus (*kv_export)(LlmDevice *, int group, const int32_t *pages, int n_pages, float *out,
 						   LlmError *);
 	LlmStatus (*kv_import)(LlmDevice *, int group, const int32_t *pages, int n_pages,

@@ -12,7 +12,8 @@ typedef enum LlmDtype
 	LLM_DTYPE_F16 = 1,
 	LLM_DTYPE_Q4_0 = 2,
 	LLM_DTYPE_Q4_1 = 3,
-	LLM_DTYPE_Q8_0 = 8
+	LLM_DTYPE_Q8_0 = 8,
+	LLM_DTYPE_I8 = 24 /* KV only: weights of this type are refused */
 } LlmDtype;
 
 /* One row of traits per supported type. */

@@ -2,12 +2,16 @@
 #ifndef LLM_TENSOR_KV_SPEC_H
 #define LLM_TENSOR_KV_SPEC_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "tensor/dtype.h"
 
 #define LLM_PAGE_TOKENS 64  /* tokens per page = positions per attention split (rule R7) */
 #define LLM_KV_GROUPS_MAX 4 /* full, sliding window, draft, next-token-prediction */
+#define LLM_KV_MAX                                                                                 \
+	0x1p96f /* F32 and I8 saturate here: far above any value of a model, and 2^32
+							   below overflow, so that scores and sums over a context stay finite */
 
 typedef enum LlmKvKind
 {
@@ -17,8 +21,18 @@ typedef enum LlmKvKind
 	LLM_KV_TOKENS = 3  /* echo device: the store holds token ids */
 } LlmKvKind;
 
-/* A group of layers that share one block table. A vector is saturated to finite and rounded to the
- * store's type before attention reads it (rule R6). */
+/*
+ * A group of layers that share one block table. A vector (K or V of one token and KV head) is
+ * brought to the store's type before attention reads it (rule R6), by itself alone:
+ *
+ *   F32, F16   values are saturated to +-LLM_KV_MAX or +-65504, then rounded to nearest even
+ *   I8         values are saturated to +-LLM_KV_MAX; scale = max |x| / 127, rounded to nearest even
+ *              to 16 significant bits; q = x / scale, rounded to nearest even. Below the smallest
+ *              normal float the scale and all values are 0. The value that attention reads is
+ *              q * scale, which is exact (7 + 16 bits), so storing it again changes nothing.
+ *
+ * A vector with a NaN is stored as zeros, and the step names its sequence (LlmStepOut.spoiled).
+ */
 typedef struct LlmKvGroup
 {
 	LlmKvKind kind;
@@ -27,9 +41,25 @@ typedef struct LlmKvGroup
 	int32_t k_dim;   /* values per token and KV head in K */
 	int32_t v_dim;   /* and in V */
 	int32_t window;  /* positions visible, 0 = all */
-	LlmDtype k_type; /* F32 or F16 */
+	LlmDtype k_type; /* F32, F16 or I8 */
 	LlmDtype v_type;
 } LlmKvGroup;
+
+/* Bytes of one value of a KV type. */
+static inline size_t
+llm_kv_type_nbytes(LlmDtype type)
+{
+	return type == LLM_DTYPE_I8 ? 1 : type == LLM_DTYPE_F16 ? 2 : 4;
+}
+
+/* Bytes of one page's vectors of n values: values, then for I8 a float scale per token. */
+static inline size_t
+llm_kv_block_nbytes(LlmDtype type, int32_t n)
+{
+	size_t per_token = (size_t) n * llm_kv_type_nbytes(type);
+
+	return LLM_PAGE_TOKENS * (per_token + (type == LLM_DTYPE_I8 ? sizeof(float) : 0));
+}
 
 /* Rotary embedding of one model. Pair i of a head turns by pos * inv_freq[i]. */
 typedef struct LlmRope

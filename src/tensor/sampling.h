@@ -79,6 +79,9 @@ typedef struct LlmStepOut
 	LlmSampleOut *rows;  /* [n_out] caller's memory, filled by step_wait */
 	const float *logits; /* [n_out * ld_logits] device's memory, valid until the next step_begin */
 	int32_t ld_logits;   /* floats between rows; the first vocab_size are logits */
+	const uint8_t
+		*spoiled; /* NULL, or [n_seqs] device's memory, as long as logits: 1 = a row of the
+							   sequence had a NaN in K or V, so nothing may be built on its pages */
 } LlmStepOut;
 
 #endif

@@ -361,10 +361,9 @@ assert_same(const Run *a, const Run *b, int32_t seq, int32_t len)
 }
 
 static const Graph graphs[] = {
-	{16, LLM_DTYPE_F16, false, 0, 96},
-	{32, LLM_DTYPE_F32, false, 0, 128},
-	{64, LLM_DTYPE_F16, true, 0, 64},
-	{24, LLM_DTYPE_F16, false, 40, 96},
+	{16, LLM_DTYPE_F16, false, 0, 96}, {32, LLM_DTYPE_F32, false, 0, 128},
+	{64, LLM_DTYPE_F16, true, 0, 64},  {24, LLM_DTYPE_F16, false, 40, 96},
+	{16, LLM_DTYPE_I8, false, 0, 96},  {40, LLM_DTYPE_I8, true, 70, 64},
 };
 #define N_GRAPHS (sizeof(graphs) / sizeof(graphs[0]))
 

@@ -31,6 +31,26 @@ typedef struct Attention
 	float *o;
 } Attention;
 
+/* Vectors of 64 tokens as the store holds them: of n values each, `stride` apart. */
+static void
+put_vectors(void *p, LlmDtype type, int32_t n, int32_t stride, float size)
+{
+	uint8_t *values = p;
+	float *scales = (float *) (values + 64 * (size_t) n);
+
+	for (int32_t t = 0; t < 64; t++)
+	{
+		float x[128];
+		size_t at = stride == 1 ? (size_t) (t * n) : (size_t) (t / 16 * 16 * n + t % 16);
+
+		for (int32_t d = 0; d < n; d++)
+			x[d] = size * uniform();
+		assert_true(llm_kernels_generic.kv_store(x, n, type, stride,
+												 values + at * llm_kv_type_nbytes(type),
+												 scales + t));
+	}
+}
+
 static void
 put(void *p, size_t i, LlmDtype type, float x)
 {
@@ -40,9 +60,14 @@ put(void *p, size_t i, LlmDtype type, float x)
 		((float *) p)[i] = x;
 }
 
-static double
-take(const void *p, size_t i, LlmDtype type)
+/* Value i of vectors [64] of n values, of token t. */
+static float
+take(const void *p, size_t i, int32_t n, int32_t t, LlmDtype type)
 {
+	const int8_t *q = p;
+
+	if (type == LLM_DTYPE_I8)
+		return (float) q[i] * ((const float *) (q + 64 * (size_t) n))[t];
 	return type == LLM_DTYPE_F16 ? llm_half_to_f32(((const uint16_t *) p)[i])
 								 : ((const float *) p)[i];
 }
@@ -60,12 +85,10 @@ attention_init(Attention *a, LlmDtype type, int32_t k_dim, int32_t v_dim, int32_
 	a->o = aligned((size_t) (n_q * a->s.v_stride) * 4);
 	for (int i = 0; i < N_SPLITS; i++)
 	{
-		a->k[i] = aligned((size_t) (64 * k_dim) * 4);
-		a->v[i] = aligned((size_t) (64 * a->s.v_stride) * 4);
-		for (int32_t j = 0; j < 64 * k_dim; j++)
-			put(a->k[i], (size_t) j, type, 3.0f * uniform());
-		for (int32_t j = 0; j < 64 * a->s.v_stride; j++)
-			put(a->v[i], (size_t) j, type, 5.0f * uniform());
+		a->k[i] = aligned(llm_kv_block_nbytes(LLM_DTYPE_F32, k_dim + 1));
+		a->v[i] = aligned(llm_kv_block_nbytes(LLM_DTYPE_F32, a->s.v_stride + 1));
+		put_vectors(a->k[i], type, k_dim, 16, 3.0f);
+		put_vectors(a->v[i], type, a->s.v_stride, 1, 5.0f);
 	}
 	for (int32_t i = 0; i < n_q; i++)
 	{
@@ -133,7 +156,7 @@ attention_reference(const Attention *a, int32_t i, double *out)
 		for (int32_t d = 0; d < a->s.k_dim; d++)
 			p[t] += a->qp[i][d] * take(a->k[t / 64],
 									   (size_t) (t % 64 / 16 * a->s.k_dim * 16 + d * 16 + t % 16),
-									   a->s.k_type);
+									   a->s.k_dim, t % 64, a->s.k_type);
 		p[t] *= a->s.scale;
 		if (a->s.softcap != 0.0f)
 			p[t] = a->s.softcap * tanh(p[t] / a->s.softcap);
@@ -146,7 +169,8 @@ attention_reference(const Attention *a, int32_t i, double *out)
 
 		sum += w;
 		for (int32_t d = 0; d < a->s.v_stride; d++)
-			out[d] += w * take(a->v[t / 64], (size_t) (t % 64 * a->s.v_stride + d), a->s.v_type);
+			out[d] += w * take(a->v[t / 64], (size_t) (t % 64 * a->s.v_stride + d), a->s.v_stride,
+							   t % 64, a->s.v_type);
 	}
 	for (int32_t d = 0; d < a->s.v_stride; d++)
 		out[d] /= sum;
@@ -188,23 +212,54 @@ check_attention(Attention *a)
 	free(o);
 }
 
+/* An attention over the same values as floats. */
+static void
+check_as_floats(Attention *a)
+{
+	int32_t n_q = a->s.n_q, stride = a->s.v_stride;
+	float *o = aligned((size_t) (n_q * stride) * 4);
+
+	attention_run(a, &llm_kernels_generic, 0, n_q);
+	memcpy(o, a->o, (size_t) (n_q * stride) * 4);
+	for (int i = 0; i < N_SPLITS; i++)
+	{
+		float *k = aligned(llm_kv_block_nbytes(LLM_DTYPE_F32, a->s.k_dim));
+		float *v = aligned(llm_kv_block_nbytes(LLM_DTYPE_F32, stride));
+
+		for (int32_t j = 0; j < 64 * a->s.k_dim; j++)
+			k[j] = take(a->k[i], (size_t) j, a->s.k_dim, j / (16 * a->s.k_dim) * 16 + j % 16,
+						a->s.k_type);
+		for (int32_t j = 0; j < 64 * stride; j++)
+			v[j] = take(a->v[i], (size_t) j, stride, j / stride, a->s.v_type);
+		free(a->k[i]);
+		free(a->v[i]);
+		a->k[i] = k;
+		a->v[i] = v;
+	}
+	a->s.k_type = a->s.v_type = LLM_DTYPE_F32;
+	attention_run(a, &llm_kernels_generic, 0, n_q);
+	assert_memory_equal(a->o, o, (size_t) (n_q * stride) * 4);
+	free(o);
+}
+
 static void
 test_attention(void **state)
 {
+	static const LlmDtype types[] = {LLM_DTYPE_F32, LLM_DTYPE_F16, LLM_DTYPE_I8};
 	static const int32_t dims[][2] = {{64, 64}, {16, 16}, {20, 24}, {128, 128}, {80, 8}, {7, 80}};
 
 	(void) state;
 	for (size_t c = 0; c < sizeof(dims) / sizeof(dims[0]); c++)
 		for (int32_t n_q = 1; n_q <= MAX_Q; n_q += n_q < 3 ? 1 : 5)
-			for (int kind = 0; kind < 6; kind++)
+			for (int kind = 0; kind < 9; kind++)
 			{
 				Attention a;
 
-				attention_init(&a, kind % 2 ? LLM_DTYPE_F16 : LLM_DTYPE_F32, dims[c][0], dims[c][1],
-							   n_q);
-				a.window = kind / 2 == 1 ? 30 : 0;
-				a.s.softcap = kind / 2 == 2 ? 2.0f : 0.0f;
+				attention_init(&a, types[kind % 3], dims[c][0], dims[c][1], n_q);
+				a.window = kind / 3 == 1 ? 30 : 0;
+				a.s.softcap = kind / 3 == 2 ? 2.0f : 0.0f;
 				check_attention(&a);
+				check_as_floats(&a);
 				attention_fini(&a);
 			}
 }
@@ -285,27 +340,34 @@ test_attention_minus_zero(void **state)
 	}
 }
 
-/* Saturated keys and values: enormous scores still give finite weights and values. */
+/* Saturated keys and values of every type: enormous scores still give finite weights and values, the
+ * same bits from every instruction set. */
 static void
 test_attention_huge(void **state)
 {
+	static const LlmDtype types[] = {LLM_DTYPE_F32, LLM_DTYPE_F16, LLM_DTYPE_I8};
 	const LlmKernels *all[LLM_KERNELS_MAX];
 	int n_all = llm_kernels_list(all);
 
 	(void) state;
-	for (int j = 0; j < n_all; j++)
+	for (int i = 0; i < 3; i++)
 	{
 		Attention a;
+		float want[3 * 64];
 
-		attention_init(&a, LLM_DTYPE_F16, 64, 64, 3);
-		for (int32_t i = 0; i < 64 * 64; i++)
+		attention_init(&a, types[i], 64, 64, 3);
+		put_vectors(a.k[0], types[i], 64, 16, INFINITY);
+		put_vectors(a.v[0], types[i], 64, 1, INFINITY);
+		put_vectors(a.v[1], types[i], 64, 1, INFINITY);
+		attention_run(&a, &llm_kernels_generic, 0, 3);
+		memcpy(want, a.o, sizeof(want));
+		for (int j = 0; j < 3 * 64; j++)
+			assert_true(isfinite(want[j]) && fabsf(want[j]) > 60000.0f);
+		for (int j = 0; j < n_all; j++)
 		{
-			put(a.k[0], (size_t) i, LLM_DTYPE_F16, i % 3 ? 65504.0f : -65504.0f);
-			put(a.v[0], (size_t) i, LLM_DTYPE_F16, i % 5 ? 65504.0f : -65504.0f);
+			attention_run(&a, all[j], 0, 3);
+			assert_memory_equal(a.o, want, sizeof(want));
 		}
-		attention_run(&a, all[j], 0, 3);
-		for (int32_t i = 0; i < 3 * 64; i++)
-			assert_true(isfinite(a.o[i]));
 		attention_fini(&a);
 	}
 }

@@ -361,6 +361,18 @@ f32_own_head_f32_kv(void **state)
 }
 
 static void
+f32_own_head_int8_kv(void **state)
+{
+	equal("llama-gqa", "int8", all_ways, N_WAYS(all_ways));
+}
+
+static void
+q8_0_int8_kv(void **state)
+{
+	equal("llama256-q8_0", "int8", some_ways, N_WAYS(some_ways));
+}
+
+static void
 f32_tied_head_f32_kv(void **state)
 {
 	equal("llama-tied-hd32", "f32", some_ways, N_WAYS(some_ways));
@@ -389,6 +401,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(f32_own_head_f16_kv),  cmocka_unit_test(f32_own_head_f32_kv),
+		cmocka_unit_test(f32_own_head_int8_kv), cmocka_unit_test(q8_0_int8_kv),
 		cmocka_unit_test(f32_tied_head_f32_kv), cmocka_unit_test(q8_0_f16_kv),
 		cmocka_unit_test(q4_0_f16_kv),          cmocka_unit_test(q4_1_f16_kv),
 	};

@@ -194,34 +194,117 @@ test_kv_store(void **state)
 
 				memset(h, 0x11, sizeof(h));
 				memset(f, 0x11, sizeof(f));
-				all[i]->kv_store(x, n, LLM_DTYPE_F16, stride, h);
-				all[i]->kv_store(x, n, LLM_DTYPE_F32, stride, f);
+				assert_true(all[i]->kv_store(x, n, LLM_DTYPE_F16, stride, h, NULL));
+				assert_true(all[i]->kv_store(x, n, LLM_DTYPE_F32, stride, f, NULL));
 				for (int32_t j = 0; j < n; j++)
 				{
 					float c = fmaxf(-65504.0f, fminf(65504.0f, x[j]));
 
 					assert_int_equal(h[j * stride], llm_half_from_f32(c));
-					assert_true(f[j * stride] == fmaxf(-FLT_MAX, fminf(FLT_MAX, x[j])));
+					assert_true(f[j * stride] == fmaxf(-LLM_KV_MAX, fminf(LLM_KV_MAX, x[j])));
 				}
 				assert_int_equal(h[(n - 1) * stride + 1], n < 48 || stride > 1 ? 0x1111 : h[n]);
 			}
-	memset(x, 0xFF, sizeof(x)); /* NaN */
+}
+
+/* A vector as int8: units of a scale that only it decides, within half a unit, the same bits from
+ * every instruction set, and unchanged when the values it stands for are stored again. */
+static void
+check_int8(const float *x, int32_t n, int32_t stride)
+{
+	const LlmKernels *all[LLM_KERNELS_MAX];
+	int n_all = llm_kernels_list(all);
+	int8_t q[80 * 16], want[80 * 16];
+	float scale, want_scale, again[80], amax = 0.0f;
+
+	memset(want, 0x11, sizeof(want));
+	assert_true(llm_kernels_generic.kv_store(x, n, LLM_DTYPE_I8, stride, want, &want_scale));
 	for (int i = 0; i < n_all; i++)
 	{
-		float f[16];
-
-		all[i]->kv_store(x, 16, LLM_DTYPE_F32, 1, f);
-		assert_true(isfinite(f[0]) && isfinite(f[15]));
+		memset(q, 0x11, sizeof(q));
+		assert_true(all[i]->kv_store(x, n, LLM_DTYPE_I8, stride, q, &scale));
+		assert_memory_equal(q, want, sizeof(q));
+		assert_memory_equal(&scale, &want_scale, sizeof(scale));
 	}
+	for (int32_t j = 0; j < n; j++)
+		amax = fmaxf(amax, fminf(fabsf(x[j]), LLM_KV_MAX));
+	assert_true(fabs((double) scale - amax / 127.0) <= amax / 127.0 * 0x1p-16 || scale == 0.0f);
+	assert_true(scale > 0.0f || amax < 127.01f * FLT_MIN);
+	for (int32_t j = 0; j < n; j++)
+	{
+		float c = fmaxf(-LLM_KV_MAX, fminf(LLM_KV_MAX, x[j]));
+
+		again[j] = (float) q[j * stride] * scale;
+		assert_true((double) again[j] == (double) q[j * stride] * (double) scale); /* exact */
+		if (scale > 0.0f)
+			assert_true(fabsf(again[j] - c) <= scale * 0.502f);
+	}
+	memset(q, 0x11, sizeof(q));
+	assert_true(llm_kernels_generic.kv_store(again, n, LLM_DTYPE_I8, stride, q, &scale));
+	assert_memory_equal(q, want, sizeof(q));
+	assert_memory_equal(&scale, &want_scale, sizeof(scale));
+}
+
+static void
+test_kv_store_int8(void **state)
+{
+	static const float sizes[] = {1e-39f, 1.6e-36f, 1e-20f, 0.7f, 1e4f, 1e20f, 0x1p96f, 3e38f};
+	float x[80];
+
+	(void) state;
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+		for (int32_t n = 1; n <= 80; n++)
+		{
+			for (int i = 0; i < 80; i++)
+				x[i] = sizes[s] * uniform();
+			check_int8(x, n, n % 2 ? 1 : 16);
+			x[n / 2] = n % 3 ? INFINITY : -INFINITY;
+			check_int8(x, n, 1);
+			memset(x, 0, sizeof(x));
+			check_int8(x, n, 16);
+		}
+	for (int i = 0; i < 20000; i++) /* every last bit of the scale */
+	{
+		x[0] = 1.0f + (float) i * 0x1p-13f;
+		x[1] = 0.4f * x[0];
+		check_int8(x, 2, 1);
+	}
+}
+
+/* One NaN, of any sign and anywhere: all zeros, and it is told. */
+static void
+test_kv_store_nan(void **state)
+{
+	static const LlmDtype types[] = {LLM_DTYPE_F32, LLM_DTYPE_F16, LLM_DTYPE_I8};
+	const LlmKernels *all[LLM_KERNELS_MAX];
+	int n_all = llm_kernels_list(all);
+	float x[80], zeros[80] = {0};
+
+	(void) state;
+	for (int i = 0; i < n_all; i++)
+		for (int t = 0; t < 3; t++)
+			for (int32_t at = 0; at < 80; at++)
+			{
+				float out[80] = {1.0f}, scale = 1.0f;
+
+				for (int j = 0; j < 80; j++)
+					x[j] = j % 7 ? uniform() : INFINITY;
+				x[at] = copysignf(NAN, at % 2 ? 1.0f : -1.0f);
+				memset(out, 0x11, sizeof(out));
+				assert_false(all[i]->kv_store(x, 80, types[t], 1, out, &scale));
+				assert_memory_equal(out, zeros, 80 * llm_kv_type_nbytes(types[t]));
+				assert_true(types[t] != LLM_DTYPE_I8 || scale == 0.0f);
+			}
 }
 
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rms_norm),     cmocka_unit_test(test_silu_gate),
-		cmocka_unit_test(test_exp_accuracy), cmocka_unit_test(test_sincos),
-		cmocka_unit_test(test_rope),         cmocka_unit_test(test_kv_store),
+		cmocka_unit_test(test_rms_norm),      cmocka_unit_test(test_silu_gate),
+		cmocka_unit_test(test_exp_accuracy),  cmocka_unit_test(test_sincos),
+		cmocka_unit_test(test_rope),          cmocka_unit_test(test_kv_store),
+		cmocka_unit_test(test_kv_store_int8), cmocka_unit_test(test_kv_store_nan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
