@@ -41,7 +41,7 @@ $$;
 -- what is wrong with the call itself is not hidden
 SELECT error_of($$SELECT llm_generate('x', max_tokens => -1)$$);
 SELECT error_of($$SELECT llm_generate('x', 'nobody')$$);
-SELECT error_of($$SELECT llm_generate('x', options => '{"min_tokens": 1}')$$);
+SELECT error_of($$SELECT llm_generate('x', options => '{"adapter": "a"}')$$);
 RESET llm_infer.on_error;
 
 -- context: both numbers

@@ -83,6 +83,35 @@ RETURNS llm.result
 LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
 AS 'MODULE_PATHNAME', 'llm_generate_result';
 
+CREATE FUNCTION @extschema@.llm_generate_stream(
+	prompt text,
+	model text DEFAULT NULL,
+	system_prompt text DEFAULT NULL,
+	max_tokens int DEFAULT NULL,
+	temperature float8 DEFAULT NULL,
+	seed bigint DEFAULT NULL,
+	stop text[] DEFAULT NULL,
+	response_format jsonb DEFAULT NULL,
+	on_error text DEFAULT NULL,
+	options jsonb DEFAULT NULL)
+RETURNS SETOF text
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 ROWS 100
+AS 'MODULE_PATHNAME', 'llm_generate_stream';
+
+CREATE FUNCTION @extschema@.llm_chat(
+	messages jsonb,
+	model text DEFAULT NULL,
+	max_tokens int DEFAULT NULL,
+	temperature float8 DEFAULT NULL,
+	seed bigint DEFAULT NULL,
+	stop text[] DEFAULT NULL,
+	response_format jsonb DEFAULT NULL,
+	on_error text DEFAULT NULL,
+	options jsonb DEFAULT NULL)
+RETURNS jsonb
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+AS 'MODULE_PATHNAME', 'llm_chat';
+
 -- ---- tokens ----
 
 CREATE FUNCTION @extschema@.llm_tokenize(input text, model text DEFAULT NULL)
@@ -99,6 +128,18 @@ CREATE FUNCTION @extschema@.llm_count_tokens(input text, model text DEFAULT NULL
 RETURNS int
 LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
 AS 'MODULE_PATHNAME', 'llm_count_tokens';
+
+-- ---- prefixes ----
+
+CREATE FUNCTION @extschema@.llm_pin_prefix(text text, model text DEFAULT NULL)
+RETURNS int
+LANGUAGE C VOLATILE PARALLEL UNSAFE COST 10000
+AS 'MODULE_PATHNAME', 'llm_pin_prefix';
+
+CREATE FUNCTION @extschema@.llm_unpin_prefix(text text, model text DEFAULT NULL)
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE COST 10000
+AS 'MODULE_PATHNAME', 'llm_unpin_prefix';
 
 -- ---- models: foreign servers of one wrapper ----
 
@@ -270,6 +311,14 @@ COMMENT ON FUNCTION @extschema@.llm_generate(text[], text, text, int, float8, bi
 	IS 'generate text from each prompt, in order; NULL stays NULL';
 COMMENT ON FUNCTION @extschema@.llm_generate_result(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
 	IS 'generate text from a prompt, with counts, times and the reason of its end';
+COMMENT ON FUNCTION @extschema@.llm_generate_stream(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+	IS 'generate text from a prompt, a row for each piece as it comes';
+COMMENT ON FUNCTION @extschema@.llm_chat(jsonb, text, int, float8, bigint, text[], jsonb, text, jsonb)
+	IS 'answer a conversation with a message';
+COMMENT ON FUNCTION @extschema@.llm_pin_prefix(text, text)
+	IS 'keep the beginning of prompts in the prefix cache; returns its tokens';
+COMMENT ON FUNCTION @extschema@.llm_unpin_prefix(text, text)
+	IS 'let a pinned beginning of prompts be evicted again';
 COMMENT ON FUNCTION @extschema@.llm_tokenize(text, text)
 	IS 'token ids of a text';
 COMMENT ON FUNCTION @extschema@.llm_detokenize(int[], text)

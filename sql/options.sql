@@ -18,7 +18,12 @@ SELECT o, try(o::jsonb) FROM unnest(ARRAY[
 	'{"reasoning": "off"}', '{"logprobs": false}', '{"temperature": 0}', '{"temperature": 100}',
 	'{"temperature": 1e-30}', '{"seed": -9223372036854775808}', '{"seed": 9223372036854775807}',
 	'{"max_tokens": 2147483647}', '{"max_tokens": 2.0}', '{"stop": "x"}', '{"stop": ["x", "y"]}', '{"stop": []}',
-	'{"on_error": "error"}', '{"model": "echo"}', '{"system_prompt": "s"}', '{"top_p": null}', '{"logprobs": null}'
+	'{"on_error": "error"}', '{"model": "echo"}', '{"system_prompt": "s"}', '{"top_p": null}', '{"logprobs": null}',
+	'{"logprobs": true}', '{"top_logprobs": 0}', '{"top_logprobs": 20}', '{"prompt_logprobs": true}',
+	'{"logit_bias": {}}', '{"logit_bias": {"0": -100, "1": 100, "2": 0.5}}', '{"allowed_tokens": [0, 1]}',
+	'{"forbidden_tokens": []}', '{"forbidden_tokens": [1]}', '{"stop_token_ids": [1, 2.0]}', '{"min_tokens": 0}',
+	'{"min_tokens": 3}', '{"reasoning": "on"}', '{"reasoning": "low"}', '{"reasoning": "medium"}', '{"reasoning": "high"}',
+	'{"template_kwargs": {}}', '{"template_kwargs": {"a": [1, {"b": null}]}}'
 ]) o;
 
 -- out of range or of another type: 22023, and the key is named
@@ -32,17 +37,25 @@ SELECT o, try(o::jsonb) FROM unnest(ARRAY[
 	'{"temperature": -0.1}', '{"temperature": 101}', '{"temperature": "warm"}', '{"seed": 9223372036854775808}',
 	'{"seed": 1.5}', '{"max_tokens": -1}', '{"max_tokens": 2147483648}', '{"max_tokens": "many"}', '{"stop": [1]}',
 	'{"stop": {"a": 1}}', '{"stop": ""}', '{"stop": 1}', '{"on_error": "ignore"}', '{"on_error": 1}', '{"model": 1}',
-	'{"system_prompt": []}', '[]', '"x"', '1', 'null'
+	'{"system_prompt": []}', '{"logprobs": 1}', '{"prompt_logprobs": "all"}', '{"top_logprobs": -1}', '{"top_logprobs": 21}',
+	'{"top_logprobs": true}', '{"logit_bias": [1]}', '{"logit_bias": {"a": 1}}', '{"logit_bias": {"-1": 1}}',
+	'{"logit_bias": {"01": 1}}', '{"logit_bias": {"2147483648": 1}}', '{"logit_bias": {"1": 100.1}}', '{"logit_bias": {"1": "up"}}',
+	'{"logit_bias": {"1": null}}', '{"allowed_tokens": []}', '{"allowed_tokens": 1}', '{"allowed_tokens": ["a"]}',
+	'{"allowed_tokens": [-1]}', '{"forbidden_tokens": [1.5]}', '{"forbidden_tokens": {"1": 1}}', '{"stop_token_ids": [null]}',
+	'{"stop_token_ids": [2147483648]}', '{"min_tokens": -1}', '{"min_tokens": 1.5}', '{"reasoning": "hard"}', '{"reasoning": true}',
+	'{"template_kwargs": []}', '{"template_kwargs": "x"}', '[]', '"x"', '1', 'null'
 ]) o;
+-- long lists
+SELECT try(jsonb_build_object(k, (SELECT jsonb_agg(i) FROM generate_series(1, 4097) i)))
+FROM unnest(ARRAY['allowed_tokens', 'forbidden_tokens', 'stop_token_ids']) k;
+SELECT try(jsonb_build_object('logit_bias', (SELECT jsonb_object_agg(i, 1) FROM generate_series(1, 4097) i)));
 
 -- unknown: 22023
 SELECT try('{"topp": 1}'), try('{"": 1}'), try('{"Top_p": 1}'), try('{"top_p": 1, "colour": null}');
 
 -- known, but not built: 0A000
 SELECT o, try(o::jsonb) FROM unnest(ARRAY[
-	'{"logprobs": true}', '{"top_logprobs": 3}', '{"logit_bias": {"1": 1}}', '{"allowed_tokens": [1]}',
-	'{"forbidden_tokens": [1]}', '{"stop_token_ids": [1]}', '{"min_tokens": 1}', '{"n": 2}', '{"adapter": "a"}',
-	'{"reasoning": "low"}', '{"template_kwargs": {}}', '{"response_format": {"type": "json_object"}}'
+	'{"adapter": "a"}', '{"tools": []}', '{"tool_choice": "auto"}', '{"response_format": {"type": "json_object"}}'
 ]) o;
 
 -- an argument goes before its key

@@ -9,6 +9,8 @@
 
 #include "pg/call.h"
 
+#include <limits.h>
+
 #include "access/htup_details.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
@@ -16,6 +18,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pg/catalog.h"
+#include "pg/chat.h"
 #include "pg/client.h"
 #include "pg/compat.h"
 #include "pg/encoding.h"
@@ -37,9 +40,10 @@ struct LlmCall
 	int on_error;               /* LlmOnError */
 	const char *hidden;         /* first error that on_error hid, NULL = none */
 	const char *model;          /* NULL until resolved */
-	int n;                      /* requests; 1 but for arrays */
-	LlmClientRequest *requests; /* [n] */
-	bool *nulls;                /* [n] array elements without a request; NULL = none */
+	int n;                      /* requests: prompts, each n_answers times; 1 but for arrays */
+	int n_answers;              /* per prompt, 1 and up */
+	LlmClientRequest *requests; /* [n] the answers of a prompt side by side */
+	bool *nulls;                /* [n / n_answers] elements without a request; NULL = none */
 	int ndim;                   /* shape of the array */
 	int dims[MAXDIM];
 	int lbounds[MAXDIM];
@@ -69,6 +73,12 @@ check_environment(LlmFailure *f)
 	return true;
 }
 
+static bool
+is_null_element(const LlmCall *call, int i)
+{
+	return call->nulls && call->nulls[i / call->n_answers];
+}
+
 /* Make room for n requests to one model. */
 static void
 prepare_requests(LlmCall *call, const LlmModel *model, int n, int timeout_ms,
@@ -96,32 +106,12 @@ prepare_requests(LlmCall *call, const LlmModel *model, int n, int timeout_ms,
 
 /* ---- arguments ---- */
 
-/* A copy of text in UTF-8, owned by the current context. */
-static bool
-copy_text(const char *s, Size n, ProtobufCBinaryData *out, LlmFailure *f)
-{
-	const char *p;
-	Size len;
-
-	if (!llm_encoding_to_utf8(s, n, &p, &len, f))
-		return false;
-	out->data = (uint8_t *) p;
-	out->len = len;
-	if (p == s)
-	{
-		out->data = MemoryContextAllocHuge(CurrentMemoryContext, len + 1);
-		memcpy(out->data, s, len);
-	}
-	return true;
-}
-
 static bool
 copy_prompt(LlmClientRequest *req, Datum datum, LlmFailure *f)
 {
 	text *t = DatumGetTextPP(datum);
 
-	req->submit.has_prompt = true;
-	return copy_text(VARDATA_ANY(t), VARSIZE_ANY_EXHDR(t), &req->submit.prompt, f);
+	return llm_encoding_copy_to_utf8(VARDATA_ANY(t), VARSIZE_ANY_EXHDR(t), &req->submit.prompt, f);
 }
 
 /* The options in the shape of a SUBMIT, without prompt and seed. */
@@ -137,12 +127,20 @@ fill_submit(Llm__Submit *submit, const LlmOptions *o, LlmFailure *f)
 	if (o->system_prompt)
 	{
 		submit->has_system = true;
-		if (!copy_text(o->system_prompt, strlen(o->system_prompt), &submit->system, f))
+		if (!llm_encoding_copy_to_utf8(o->system_prompt, strlen(o->system_prompt), &submit->system,
+									   f))
+			return false;
+	}
+	if (o->template_kwargs)
+	{
+		submit->has_template_kwargs = true;
+		if (!llm_encoding_copy_to_utf8(o->template_kwargs, strlen(o->template_kwargs),
+									   &submit->template_kwargs, f))
 			return false;
 	}
 	submit->stop = palloc0(sizeof(ProtobufCBinaryData) * Max(o->n_stops, 1));
 	for (int i = 0; i < o->n_stops; i++)
-		if (!copy_text(o->stops[i], strlen(o->stops[i]), &submit->stop[i], f))
+		if (!llm_encoding_copy_to_utf8(o->stops[i], strlen(o->stops[i]), &submit->stop[i], f))
 			return false;
 	submit->n_stop = (size_t) Max(o->n_stops, 0);
 	return true;
@@ -160,6 +158,56 @@ read_array(LlmCall *call, Datum datum, Datum **elems, bool **nulls, int *n)
 	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, elems, nulls, n);
 }
 
+/* Where llm_chat has the common arguments: it has no system_prompt. */
+static void
+spread_chat_arguments(const NullableDatum *args, NullableDatum *out)
+{
+	out[0] = args[0];
+	out[LLM_ARG_MODEL] = args[LLM_ARG_MODEL];
+	out[LLM_ARG_SYSTEM_PROMPT] = (NullableDatum){.isnull = true};
+	memcpy(&out[LLM_ARG_SYSTEM_PROMPT + 1], &args[LLM_ARG_SYSTEM_PROMPT],
+		   sizeof(NullableDatum) * (LLM_ARG_COUNT - LLM_ARG_SYSTEM_PROMPT - 1));
+}
+
+/* What some of the functions have no use for. */
+static bool
+check_options(const LlmCall *call, LlmOptions *o, LlmFailure *f)
+{
+	LlmFuncKind kind = call->func->kind;
+
+	if (o->n > 1 && kind != LLM_FUNC_GENERATE_ARRAY && kind != LLM_FUNC_CHAT)
+	{
+		llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE, "%s gives one answer, but n is %d",
+						call->func->name, o->n);
+		llm_failure_hint(f,
+						 "Use llm_generate with an array of prompts: it gives n answers to each.");
+		return false;
+	}
+	if (kind == LLM_FUNC_CHAT && (o->system_prompt || o->rest.raw))
+		return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE,
+							   "option \"%s\" cannot be used with messages",
+							   o->rest.raw ? "raw" : "system_prompt");
+	/* Only the composite shows them. */
+	if (kind != LLM_FUNC_GENERATE_RESULT)
+		o->rest.logprobs = o->rest.prompt_logprobs = false;
+	o->rest.has_stream = o->rest.stream = kind == LLM_FUNC_GENERATE_STREAM;
+	return true;
+}
+
+/* The seed of answer i to a prompt: that of the call for the first. */
+static uint64
+seed_of_answer(uint64 seed, int i)
+{
+	uint64 x = seed + (uint64) i * UINT64CONST(0x9E3779B97F4A7C15);
+
+	if (i == 0)
+		return seed;
+	/* The finalizer of splitmix64: seeds of neighbouring calls do not meet. */
+	x = (x ^ (x >> 30)) * UINT64CONST(0xBF58476D1CE4E5B9);
+	x = (x ^ (x >> 27)) * UINT64CONST(0x94D049BB133111EB);
+	return x ^ (x >> 31);
+}
+
 static bool
 create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 {
@@ -174,24 +222,36 @@ create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 	if (!llm_options_read(&o, args, f))
 		return false;
 	call->on_error = o.on_error;
+	if (!check_options(call, &o, f))
+		return false;
 	model = llm_catalog_find_model(o.model, true, f);
 	if (model == NULL || !fill_submit(&submit, &o, f))
 		return false;
+	if (call->func->kind == LLM_FUNC_CHAT && !llm_chat_read(DatumGetJsonbP(one), &submit, f))
+		return false;
 	if (call->func->kind == LLM_FUNC_GENERATE_ARRAY)
 		read_array(call, args[0].value, &prompts, &nulls, &n);
-	prepare_requests(call, model, n, o.timeout_ms, &submit);
+	if (n > INT_MAX / o.n)
+		return llm_failure_set(f, ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+							   "%d prompts with %d answers each are too many", n, o.n);
 	call->nulls = nulls;
-	for (int i = 0; i < n; i++)
+	call->n_answers = o.n;
+	prepare_requests(call, model, n * o.n, o.timeout_ms, &submit);
+	for (int i = 0; i < n * o.n; i++)
 	{
 		LlmClientRequest *req = &call->requests[i];
 
-		if (nulls && nulls[i])
+		if (is_null_element(call, i))
 			continue;
-		if (!copy_prompt(req, prompts[i], f))
+		if (i % o.n > 0)
+			req->submit.prompt = req[-1].submit.prompt;
+		else if (call->func->kind != LLM_FUNC_CHAT && !copy_prompt(req, prompts[i / o.n], f))
 			return false;
+		req->submit.has_prompt = call->func->kind != LLM_FUNC_CHAT;
 		/* Drawn here, so that a resubmission after a crash gives the same text. */
 		req->submit.has_seed = true;
-		req->submit.seed = o.has_seed ? (uint64) o.seed : pg_prng_uint64(&pg_global_prng_state);
+		req->submit.seed = o.has_seed ? seed_of_answer((uint64) o.seed, i % o.n)
+									  : pg_prng_uint64(&pg_global_prng_state);
 	}
 	return true;
 }
@@ -217,10 +277,17 @@ copy_tokens(LlmClientRequest *req, Datum datum, LlmFailure *f)
 	return true;
 }
 
+/* The functions of one text, or of token ids, and a model. */
 static bool
 create_tokens(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 {
-	bool detokenize = call->func->kind == LLM_FUNC_DETOKENIZE;
+	static const Llm__Kind kinds[] = {
+		[LLM_FUNC_TOKENIZE] = LLM__KIND__TOKENIZE,
+		[LLM_FUNC_COUNT_TOKENS] = LLM__KIND__TOKENIZE,
+		[LLM_FUNC_DETOKENIZE] = LLM__KIND__DETOKENIZE,
+		[LLM_FUNC_PIN_PREFIX] = LLM__KIND__PIN,
+		[LLM_FUNC_UNPIN_PREFIX] = LLM__KIND__UNPIN,
+	};
 	Llm__Submit submit = LLM__SUBMIT__INIT;
 	LlmModel *model;
 
@@ -229,11 +296,27 @@ create_tokens(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 		llm_catalog_find_model(args[1].isnull ? NULL : TextDatumGetCString(args[1].value), true, f);
 	if (model == NULL)
 		return false;
-	submit.kind = detokenize ? LLM__KIND__DETOKENIZE : LLM__KIND__TOKENIZE;
+	submit.kind = kinds[call->func->kind];
 	prepare_requests(call, model, 1, llm_guc_timeout, &submit);
-	if (detokenize)
+	if (submit.kind == LLM__KIND__DETOKENIZE)
 		return copy_tokens(&call->requests[0], args[0].value, f);
+	call->requests[0].submit.has_prompt = true;
 	return copy_prompt(&call->requests[0], args[0].value, f);
+}
+
+static bool
+create_requests(LlmCall *call, const NullableDatum *args, LlmFailure *f)
+{
+	NullableDatum spread[LLM_ARG_COUNT];
+
+	if (call->func->nargs == 2)
+		return create_tokens(call, args, f);
+	if (call->func->kind == LLM_FUNC_CHAT)
+	{
+		spread_chat_arguments(args, spread);
+		args = spread;
+	}
+	return create_generate(call, args, f);
 }
 
 LlmCall *
@@ -257,13 +340,9 @@ llm_call_create(const LlmFunc *func, int nargs, const NullableDatum *args, Memor
 	call->callback.func = take_back;
 	call->callback.arg = call;
 	MemoryContextRegisterResetCallback(own, &call->callback);
+	call->n_answers = 1;
 	if (check_environment(&call->failure))
-	{
-		if (func->nargs == LLM_ARG_COUNT)
-			(void) create_generate(call, args, &call->failure);
-		else
-			(void) create_tokens(call, args, &call->failure);
-	}
+		(void) create_requests(call, args, &call->failure);
 	MemoryContextSwitchTo(old);
 	return call;
 }
@@ -275,12 +354,6 @@ llm_call_free(LlmCall *call)
 }
 
 /* ---- running ---- */
-
-static bool
-is_null_element(const LlmCall *call, int i)
-{
-	return call->nulls && call->nulls[i];
-}
 
 bool
 llm_call_submit(LlmCall *call, bool wait)
@@ -362,32 +435,51 @@ raise_or_hide(LlmCall *call, const LlmFailure *f)
 		call->hidden = f->message;
 }
 
+/* The answer of request i, or NULL when it has none: no prompt, or an error that was hidden. */
+static const LlmClientAnswer *
+answer_or_null(LlmCall *call, int i)
+{
+	LlmClientRequest *req = &call->requests[i];
+
+	if (is_null_element(call, i))
+		return NULL;
+	if (req->failure.sqlstate == 0)
+		return &req->answer;
+	raise_or_hide(call, &req->failure);
+	return NULL;
+}
+
+/* The shape of the prompts with one answer each; with more, one row of all. */
 static Datum
 array_result(LlmCall *call)
 {
 	Datum *texts = palloc(sizeof(Datum) * Max(call->n, 1));
 	bool *nulls = palloc(sizeof(bool) * Max(call->n, 1));
+	int one = 1;
+	bool flat = call->n_answers > 1;
 
 	if (call->ndim == 0)
 		return PointerGetDatum(construct_empty_array(TEXTOID));
 	for (int i = 0; i < call->n; i++)
 	{
-		LlmClientRequest *req = &call->requests[i];
+		const LlmClientAnswer *answer = answer_or_null(call, i);
 
-		texts[i] = (Datum) 0;
-		nulls[i] = is_null_element(call, i);
-		if (nulls[i])
-			continue;
-		if (req->failure.sqlstate != 0)
-		{
-			raise_or_hide(call, &req->failure);
-			nulls[i] = true;
-			continue;
-		}
-		texts[i] = llm_result_text(&req->answer);
+		nulls[i] = answer == NULL;
+		texts[i] = answer ? llm_result_text(answer) : (Datum) 0;
 	}
-	return PointerGetDatum(construct_md_array(texts, nulls, call->ndim, call->dims, call->lbounds,
-											  TEXTOID, -1, false, TYPALIGN_INT));
+	return PointerGetDatum(
+		construct_md_array(texts, nulls, flat ? 1 : call->ndim, flat ? &call->n : call->dims,
+						   flat ? &one : call->lbounds, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
+static Datum
+chat_result(LlmCall *call)
+{
+	const LlmClientAnswer **answers = palloc(sizeof(LlmClientAnswer *) * call->n);
+
+	for (int i = 0; i < call->n; i++)
+		answers[i] = answer_or_null(call, i);
+	return llm_chat_messages(answers, call->n);
 }
 
 static Datum
@@ -412,6 +504,12 @@ one_result(const LlmCall *call, const LlmClientAnswer *answer)
 			return tokens_result(answer);
 		case LLM_FUNC_COUNT_TOKENS:
 			return Int32GetDatum(answer->n_tokens);
+		case LLM_FUNC_CHAT:
+			return llm_chat_message(answer);
+		case LLM_FUNC_PIN_PREFIX:
+			return Int32GetDatum(answer->prompt_tokens);
+		case LLM_FUNC_UNPIN_PREFIX:
+			return (Datum) 0;
 		default:
 			return llm_result_text(answer);
 	}
@@ -426,6 +524,8 @@ llm_call_result(LlmCall *call, bool *isnull, bool *failed)
 	*isnull = false;
 	if (f->sqlstate == 0 && call->func->kind == LLM_FUNC_GENERATE_ARRAY)
 		result = array_result(call);
+	else if (f->sqlstate == 0 && call->n_answers > 1)
+		result = chat_result(call);
 	else
 	{
 		if (f->sqlstate == 0)
@@ -444,6 +544,23 @@ llm_call_result(LlmCall *call, bool *isnull, bool *failed)
 	}
 	*failed = call->hidden != NULL;
 	return result;
+}
+
+bool
+llm_call_next_piece(LlmCall *call, Datum *piece)
+{
+	LlmClientRequest *req = &call->requests[0];
+	const char *utf8;
+	Size n;
+
+	if (call->failure.sqlstate != 0)
+		return false;
+	llm_client_wait_piece(req);
+	if (!llm_pieces_any(&req->pieces))
+		return false;
+	utf8 = llm_pieces_take(&req->pieces, &n);
+	*piece = llm_result_utf8(utf8, n);
+	return true;
 }
 
 void

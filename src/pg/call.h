@@ -13,7 +13,7 @@
 
 #include "fmgr.h"
 
-typedef struct LlmFunc LlmFunc; /* one of our batchable SQL functions; static data */
+typedef struct LlmFunc LlmFunc; /* one of our SQL functions; static data */
 typedef struct LlmCall LlmCall;
 
 /* The function behind an oid, or NULL when it is not one of ours that can be batched. Recognised by
@@ -62,6 +62,10 @@ extern bool llm_call_finished(const LlmCall *call);
 
 /* Block until finished; checks interrupts. Answers of other calls are drained meanwhile. */
 extern void llm_call_wait(LlmCall *call);
+
+/* Block until the next piece of a streamed text is here and give it out, in CurrentMemoryContext. False
+ * at the end: llm_call_result then says whether it is a good one. */
+extern bool llm_call_next_piece(LlmCall *call, Datum *piece);
 
 /* The result in CurrentMemoryContext; raises the call's error unless its on_error is null, then
  * *isnull and *failed are set and the caller counts it (pg/hidden.h). */

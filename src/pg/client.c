@@ -129,10 +129,25 @@ revive(LlmClientRequest *req)
 		elog(ERROR, "llm_infer request is waited for outside of its transaction");
 }
 
-/* Run until req has left the queue (and, with answered, has its answer). False at deadline (0 =
- * none). */
+/* What a wait may end with, beside the answer. */
+typedef enum WaitFor
+{
+	WAIT_FOR_ANSWER,
+	WAIT_FOR_SENT, /* out of the queue */
+	WAIT_FOR_PIECE /* one that was not taken */
+} WaitFor;
+
 static bool
-wait_for(LlmClientRequest *req, bool answered, TimestampTz deadline)
+is_waited_for(const LlmClientRequest *req, WaitFor what)
+{
+	return req->state == LLM_CLIENT_FINISHED ||
+		   (what == WAIT_FOR_SENT && req->state == LLM_CLIENT_SENT) ||
+		   (what == WAIT_FOR_PIECE && llm_pieces_any(&req->pieces));
+}
+
+/* Run until what is waited for is there. False at deadline (0 = none). */
+static bool
+wait_for(LlmClientRequest *req, WaitFor what, TimestampTz deadline)
 {
 	revive(req);
 	llm_inflight_hurry(req);
@@ -141,7 +156,7 @@ wait_for(LlmClientRequest *req, bool answered, TimestampTz deadline)
 		long sleep;
 
 		llm_traffic_advance();
-		if (req->state == LLM_CLIENT_FINISHED || (!answered && req->state == LLM_CLIENT_SENT))
+		if (is_waited_for(req, what))
 			break;
 		sleep = check_deadlines(req);
 		if (sleep == 0)
@@ -214,8 +229,7 @@ llm_client_begin(LlmClientRequest *req)
 	llm_traffic_begin(req->begun_us);
 	req->id = next_id++;
 	req->subid = GetCurrentSubTransactionId();
-	req->nbytes =
-		req->submit.prompt.len + req->submit.system.len + req->submit.n_tokens * sizeof(int32);
+	req->nbytes = req->kind == LLM_CLIENT_SUBMIT ? llm__submit__get_packed_size(&req->submit) : 0;
 	req->n_sent = 0;
 	req->urgent = false;
 	llm_inflight_enqueue(req);
@@ -256,19 +270,27 @@ llm_client_send(LlmClientRequest *req)
 void
 llm_client_wait_sent(LlmClientRequest *req)
 {
-	(void) wait_for(req, false, 0);
+	(void) wait_for(req, WAIT_FOR_SENT, 0);
 }
 
 void
 llm_client_wait(LlmClientRequest *req)
 {
-	(void) wait_for(req, true, 0);
+	(void) wait_for(req, WAIT_FOR_ANSWER, 0);
+}
+
+void
+llm_client_wait_piece(LlmClientRequest *req)
+{
+	if (!is_waited_for(req, WAIT_FOR_PIECE))
+		(void) wait_for(req, WAIT_FOR_PIECE, 0);
 }
 
 bool
 llm_client_wait_at_most(LlmClientRequest *req, int timeout_ms)
 {
-	return wait_for(req, true, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms));
+	return wait_for(req, WAIT_FOR_ANSWER,
+					TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms));
 }
 
 void

@@ -35,6 +35,7 @@
 #include "lib/ilist.h"
 #include "llm.pb-c.h"
 #include "pg/error.h"
+#include "pg/pieces.h"
 
 typedef enum LlmClientKind
 {
@@ -69,6 +70,10 @@ typedef struct LlmClientAnswer
 	double first_token_ms;
 	double total_ms;
 	uint64 numerics_key;
+	char *reasoning;           /* [n_reasoning] UTF-8, not part of text; NULL = none */
+	Size n_reasoning;          /* bytes */
+	bool has_logprobs;         /* of the generated tokens, perhaps none of them */
+	const Llm__Done *logprobs; /* NULL, or a DONE with the log-probabilities that were asked for */
 } LlmClientAnswer;
 
 typedef struct LlmClientRequest
@@ -77,6 +82,7 @@ typedef struct LlmClientRequest
 	MemoryContext cxt; /* of the answer */
 	LlmClientKind kind;
 	Llm__Submit submit;         /* SUBMIT: all but id and model; what it points to stays */
+	Llm__StatsRequest question; /* STATS: all but id */
 	const Llm__ModelSpec *spec; /* all but STATS; stays */
 	const char *model_name;     /* for llm.stat_activity, may be NULL; stays */
 	int timeout_ms;             /* from begin to the answer, 0 = none */
@@ -84,6 +90,7 @@ typedef struct LlmClientRequest
 	/* the answer, when FINISHED */
 	LlmFailure failure; /* sqlstate 0 = none */
 	LlmClientAnswer answer;
+	LlmPieces pieces;       /* of a SUBMIT with stream, as they come */
 	Llm__StatsReply *stats; /* of STATS */
 
 	/* the client's own */
@@ -113,6 +120,8 @@ extern bool llm_client_send(LlmClientRequest *req);
 /* Block until req is out of the queue, until it is finished. */
 extern void llm_client_wait_sent(LlmClientRequest *req);
 extern void llm_client_wait(LlmClientRequest *req);
+/* Block until req->pieces has one that was not taken, or req is finished. */
+extern void llm_client_wait_piece(LlmClientRequest *req);
 /* As llm_client_wait, but at most timeout_ms: false when it is still unanswered. */
 extern bool llm_client_wait_at_most(LlmClientRequest *req, int timeout_ms);
 

@@ -60,6 +60,25 @@ llm_encoding_to_utf8(const char *s, Size n, const char **out, Size *n_out, LlmFa
 	return true;
 }
 
+bool
+llm_encoding_copy_to_utf8(const char *s, Size n, ProtobufCBinaryData *out, LlmFailure *f)
+{
+	const char *p;
+	Size len;
+
+	if (!llm_encoding_to_utf8(s, n, &p, &len, f))
+		return false;
+	out->data = (uint8_t *) p;
+	out->len = len;
+	if (p == s)
+	{
+		out->data = MemoryContextAllocHuge(CurrentMemoryContext, len + 1);
+		memcpy(out->data, s, len);
+		out->data[len] = '\0';
+	}
+	return true;
+}
+
 /* Bytes of the character at s, at most n; a byte that starts none is a character of its own. */
 static Size
 utf8_char(const char *s, Size n)
@@ -133,4 +152,29 @@ llm_encoding_from_utf8(const char *s, Size n, Size *n_out)
 	if (n_out)
 		*n_out = (Size) out.len;
 	return out.data;
+}
+
+char *
+llm_encoding_show_utf8(const char *s, Size n, Size *n_out)
+{
+	StringInfoData valid;
+	char *shown;
+
+	initStringInfo(&valid);
+	while (n > 0)
+	{
+		Size used = append_valid(&valid, s, n);
+
+		s += used;
+		n -= used;
+		if (n == 0)
+			break;
+		appendStringInfoString(&valid, "\xEF\xBF\xBD");
+		used = utf8_char(s, n);
+		s += used;
+		n -= used;
+	}
+	shown = llm_encoding_from_utf8(valid.data, (Size) valid.len, n_out);
+	pfree(valid.data);
+	return shown;
 }

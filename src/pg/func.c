@@ -17,14 +17,22 @@
 #include "utils/syscache.h"
 
 static const LlmFunc functions[] = {
-	[LLM_FUNC_GENERATE] = {"llm_generate_text", "llm_generate", LLM_FUNC_GENERATE, LLM_ARG_COUNT},
+	[LLM_FUNC_GENERATE] = {"llm_generate_text", "llm_generate", LLM_FUNC_GENERATE, LLM_ARG_COUNT,
+						   true},
 	[LLM_FUNC_GENERATE_ARRAY] = {"llm_generate_array", "llm_generate", LLM_FUNC_GENERATE_ARRAY,
-								 LLM_ARG_COUNT},
+								 LLM_ARG_COUNT, true},
 	[LLM_FUNC_GENERATE_RESULT] = {"llm_generate_result", "llm_generate_result",
-								  LLM_FUNC_GENERATE_RESULT, LLM_ARG_COUNT},
-	[LLM_FUNC_TOKENIZE] = {"llm_tokenize", "llm_tokenize", LLM_FUNC_TOKENIZE, 2},
-	[LLM_FUNC_DETOKENIZE] = {"llm_detokenize", "llm_detokenize", LLM_FUNC_DETOKENIZE, 2},
-	[LLM_FUNC_COUNT_TOKENS] = {"llm_count_tokens", "llm_count_tokens", LLM_FUNC_COUNT_TOKENS, 2},
+								  LLM_FUNC_GENERATE_RESULT, LLM_ARG_COUNT, true},
+	[LLM_FUNC_TOKENIZE] = {"llm_tokenize", "llm_tokenize", LLM_FUNC_TOKENIZE, 2, true},
+	[LLM_FUNC_DETOKENIZE] = {"llm_detokenize", "llm_detokenize", LLM_FUNC_DETOKENIZE, 2, true},
+	[LLM_FUNC_COUNT_TOKENS] = {"llm_count_tokens", "llm_count_tokens", LLM_FUNC_COUNT_TOKENS, 2,
+							   true},
+	[LLM_FUNC_CHAT] = {"llm_chat", "llm_chat", LLM_FUNC_CHAT, LLM_ARG_COUNT - 1, true},
+	[LLM_FUNC_GENERATE_STREAM] = {"llm_generate_stream", "llm_generate_stream",
+								  LLM_FUNC_GENERATE_STREAM, LLM_ARG_COUNT, false},
+	[LLM_FUNC_PIN_PREFIX] = {"llm_pin_prefix", "llm_pin_prefix", LLM_FUNC_PIN_PREFIX, 2, false},
+	[LLM_FUNC_UNPIN_PREFIX] = {"llm_unpin_prefix", "llm_unpin_prefix", LLM_FUNC_UNPIN_PREFIX, 2,
+							   false},
 };
 
 /* Answers for every function oid that was asked for, ours or not. */
@@ -89,7 +97,7 @@ look_up(Oid funcid)
 	{
 		symbol = TextDatumGetCString(prosrc);
 		for (Size i = 0; i < lengthof(functions); i++)
-			if (strcmp(functions[i].symbol, symbol) == 0)
+			if (functions[i].batchable && strcmp(functions[i].symbol, symbol) == 0)
 				func = &functions[i];
 	}
 	ReleaseSysCache(tuple);

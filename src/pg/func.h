@@ -1,4 +1,4 @@
-/* pg/func.h - our batchable SQL functions: what each means for a call. */
+/* pg/func.h - our SQL functions that ask the engine: what each means for a call. */
 #ifndef LLM_PG_FUNC_H
 #define LLM_PG_FUNC_H
 
@@ -9,7 +9,11 @@ typedef enum LlmFuncKind
 	LLM_FUNC_GENERATE_RESULT,
 	LLM_FUNC_TOKENIZE,
 	LLM_FUNC_DETOKENIZE,
-	LLM_FUNC_COUNT_TOKENS
+	LLM_FUNC_COUNT_TOKENS,
+	LLM_FUNC_CHAT,
+	LLM_FUNC_GENERATE_STREAM,
+	LLM_FUNC_PIN_PREFIX,
+	LLM_FUNC_UNPIN_PREFIX
 } LlmFuncKind;
 
 struct LlmFunc
@@ -17,7 +21,8 @@ struct LlmFunc
 	const char *symbol; /* of the C function: pg_proc.prosrc */
 	const char *name;   /* in SQL */
 	LlmFuncKind kind;
-	int nargs; /* as the install script declares it */
+	int nargs;      /* as the install script declares it */
+	bool batchable; /* a plan node may call it for many rows at once */
 };
 
 /* The function of a kind. */

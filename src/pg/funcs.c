@@ -9,6 +9,18 @@
 
 static char warning_armed; /* its address is in fn_extra when llm_hidden_arm has been called */
 
+/* An error was hidden: it is counted, and told of at the end of the statement. */
+static void
+note_hidden(FunctionCallInfo fcinfo, const LlmCall *call)
+{
+	if (fcinfo->flinfo->fn_extra == NULL)
+	{
+		llm_hidden_arm(fcinfo->flinfo->fn_mcxt);
+		fcinfo->flinfo->fn_extra = &warning_armed;
+	}
+	llm_hidden_note(llm_call_error_text(call));
+}
+
 static Datum
 run(FunctionCallInfo fcinfo, LlmFuncKind kind)
 {
@@ -22,14 +34,7 @@ run(FunctionCallInfo fcinfo, LlmFuncKind kind)
 	llm_call_wait(call);
 	result = llm_call_result(call, &fcinfo->isnull, &failed);
 	if (failed)
-	{
-		if (fcinfo->flinfo->fn_extra == NULL)
-		{
-			llm_hidden_arm(fcinfo->flinfo->fn_mcxt);
-			fcinfo->flinfo->fn_extra = &warning_armed;
-		}
-		llm_hidden_note(llm_call_error_text(call));
-	}
+		note_hidden(fcinfo, call);
 	llm_call_free(call);
 	return result;
 }
@@ -41,6 +46,9 @@ PG_FUNCTION_INFO_V1(llm_generate_result);
 PG_FUNCTION_INFO_V1(llm_tokenize);
 PG_FUNCTION_INFO_V1(llm_detokenize);
 PG_FUNCTION_INFO_V1(llm_count_tokens);
+PG_FUNCTION_INFO_V1(llm_chat);
+PG_FUNCTION_INFO_V1(llm_pin_prefix);
+PG_FUNCTION_INFO_V1(llm_unpin_prefix);
 LLM_EXPORTS_END
 
 /* llm_generate(prompt text, ...) */
@@ -83,4 +91,25 @@ Datum
 llm_count_tokens(PG_FUNCTION_ARGS)
 {
 	return run(fcinfo, LLM_FUNC_COUNT_TOKENS);
+}
+
+/* llm_chat(messages jsonb, ...) */
+Datum
+llm_chat(PG_FUNCTION_ARGS)
+{
+	return run(fcinfo, LLM_FUNC_CHAT);
+}
+
+/* llm_pin_prefix(text text, model text) */
+Datum
+llm_pin_prefix(PG_FUNCTION_ARGS)
+{
+	return run(fcinfo, LLM_FUNC_PIN_PREFIX);
+}
+
+/* llm_unpin_prefix(text text, model text) */
+Datum
+llm_unpin_prefix(PG_FUNCTION_ARGS)
+{
+	return run(fcinfo, LLM_FUNC_UNPIN_PREFIX);
 }

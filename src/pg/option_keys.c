@@ -7,50 +7,15 @@
 #include <math.h>
 
 #include "pg/guc.h"
-#include "utils/builtins.h"
+#include "pg/json_value.h"
+#include "pg/token_keys.h"
 #include "utils/guc.h"
-#include "utils/numeric.h"
-
-/* ---- jsonb values ---- */
-
-static char *
-json_string(const JsonbValue *v)
-{
-	return pnstrdup(v->val.string.val, v->val.string.len);
-}
-
-static bool
-json_real(const JsonbValue *v, double *out)
-{
-	if (v->type != jbvNumeric)
-		return false;
-	*out = DatumGetFloat8(
-		DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(v->val.numeric)));
-	return true;
-}
-
-/* Whole numbers only; those beyond 64 bits are false too. */
-static bool
-json_int(const JsonbValue *v, int64 *out)
-{
-	char *s;
-	char *end;
-
-	if (v->type != jbvNumeric)
-		return false;
-	s = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(v->val.numeric)));
-	errno = 0;
-	*out = strtoll(s, &end, 10);
-	if (*end == '.')
-		end += 1 + strspn(end + 1, "0");
-	return errno == 0 && *end == '\0' && end != s;
-}
 
 static bool
 key_int_range(const char *key, const JsonbValue *v, int64 low, int64 high, int64 *out,
 			  LlmFailure *f)
 {
-	if (json_int(v, out) && *out >= low && *out <= high)
+	if (llm_json_int(v, out) && *out >= low && *out <= high)
 		return true;
 	return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE,
 						   "option \"%s\" must be a whole number between " INT64_FORMAT
@@ -66,7 +31,7 @@ read_model(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 	if (v->type != jbvString)
 		return llm_options_refuse(f, key, "a string");
 	if (o->model == NULL)
-		o->model = json_string(v);
+		o->model = llm_json_string(v);
 	return true;
 }
 
@@ -76,7 +41,7 @@ read_system_prompt(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailu
 	if (v->type != jbvString)
 		return llm_options_refuse(f, key, "a string");
 	if (o->system_prompt == NULL)
-		o->system_prompt = json_string(v);
+		o->system_prompt = llm_json_string(v);
 	return true;
 }
 
@@ -95,7 +60,7 @@ read_temperature(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure
 {
 	double d;
 
-	if (!json_real(v, &d))
+	if (!llm_json_real(v, &d))
 		return llm_options_refuse(f, key, "a number");
 	return o->has_temperature || llm_options_set_temperature(o, key, d, f);
 }
@@ -116,19 +81,19 @@ read_seed(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 static bool
 read_stop_array(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 {
-	JsonbIterator *it = JsonbIteratorInit(v->val.binary.data);
+	int n;
+	JsonbIterator *it = llm_json_array(v, &n);
 	JsonbValue elem;
-	JsonbIteratorToken token = JsonbIteratorNext(&it, &elem, true);
 
-	if (token != WJB_BEGIN_ARRAY)
+	if (it == NULL)
 		return llm_options_refuse(f, key, "a string or an array of strings");
-	if (!llm_options_begin_stops(o, key, elem.val.array.nElems, f))
+	if (!llm_options_begin_stops(o, key, n, f))
 		return false;
-	while ((token = JsonbIteratorNext(&it, &elem, true)) == WJB_ELEM)
+	while (llm_json_next_element(&it, &elem))
 	{
 		if (elem.type != jbvString)
 			return llm_options_refuse(f, key, "a string or an array of strings");
-		if (!llm_options_add_stop(o, key, json_string(&elem), f))
+		if (!llm_options_add_stop(o, key, llm_json_string(&elem), f))
 			return false;
 	}
 	return true;
@@ -141,10 +106,8 @@ read_stop(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 		return true;
 	if (v->type == jbvString)
 		return llm_options_begin_stops(o, key, 1, f) &&
-			   llm_options_add_stop(o, key, json_string(v), f);
-	if (v->type == jbvBinary)
-		return read_stop_array(o, key, v, f);
-	return llm_options_refuse(f, key, "a string or an array of strings");
+			   llm_options_add_stop(o, key, llm_json_string(v), f);
+	return read_stop_array(o, key, v, f);
 }
 
 static bool
@@ -152,7 +115,7 @@ read_on_error(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f
 {
 	if (v->type != jbvString)
 		return llm_options_refuse(f, key, "error or null");
-	return o->has_on_error || llm_options_set_on_error(o, key, json_string(v), f);
+	return o->has_on_error || llm_options_set_on_error(o, key, llm_json_string(v), f);
 }
 
 /* Milliseconds, or a string with a unit. */
@@ -162,9 +125,9 @@ read_timeout(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 	int64 n = -1;
 	int ms;
 
-	if (v->type == jbvString && parse_int(json_string(v), &ms, GUC_UNIT_MS, NULL))
+	if (v->type == jbvString && parse_int(llm_json_string(v), &ms, GUC_UNIT_MS, NULL))
 		n = ms;
-	else if (!json_int(v, &n))
+	else if (!llm_json_int(v, &n))
 		n = -1;
 	if (n < 0 || n > INT_MAX)
 		return llm_options_refuse(f, key, "milliseconds or a string such as \"30s\"");
@@ -176,7 +139,7 @@ read_timeout(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 static bool
 read_truncate(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 {
-	const char *s = v->type == jbvString ? json_string(v) : "";
+	const char *s = v->type == jbvString ? llm_json_string(v) : "";
 
 	o->rest.has_truncate = true;
 	if (strcmp(s, "error") == 0)
@@ -197,14 +160,27 @@ refuse_unbuilt(const char *key, LlmFailure *f)
 						   key);
 }
 
-/* Keys of a wider feature whose "off" is what there is. */
 static bool
 read_reasoning(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 {
-	if (v->type == jbvString && strcmp(json_string(v), "off") == 0)
-		return true;
-	return llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED,
-						   "option \"%s\" other than \"off\" is not supported yet", key);
+	static const struct
+	{
+		const char *name;
+		Llm__Reasoning value;
+	} names[] = {
+		{"off", LLM__REASONING__REASONING_OFF},   {"on", LLM__REASONING__REASONING_ON},
+		{"low", LLM__REASONING__REASONING_LOW},   {"medium", LLM__REASONING__REASONING_MEDIUM},
+		{"high", LLM__REASONING__REASONING_HIGH},
+	};
+
+	for (Size i = 0; i < lengthof(names); i++)
+		if (llm_json_string_is(v, names[i].name))
+		{
+			o->rest.has_reasoning = true;
+			o->rest.reasoning = names[i].value;
+			return true;
+		}
+	return llm_options_refuse(f, key, "off, on, low, medium or high");
 }
 
 static bool
@@ -212,16 +188,31 @@ read_n(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 {
 	int64 n;
 
-	if (!key_int_range(key, v, 1, 128, &n, f))
+	if (!key_int_range(key, v, 1, LLM_OPTIONS_N_MAX, &n, f))
 		return false;
-	return n == 1 || llm_failure_set(f, ERRCODE_FEATURE_NOT_SUPPORTED,
-									 "option \"%s\" other than 1 is not supported yet", key);
+	o->n = (int) n;
+	return true;
 }
 
 static bool
-read_logprobs(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
+read_top_logprobs(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 {
-	return (v->type == jbvBool && !v->val.boolean) || refuse_unbuilt(key, f);
+	int64 n;
+
+	if (!key_int_range(key, v, 0, LLM_OPTIONS_TOP_LOGPROBS_MAX, &n, f))
+		return false;
+	o->rest.has_top_logprobs = true;
+	o->rest.top_logprobs = (int32) n;
+	return true;
+}
+
+static bool
+read_template_kwargs(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
+{
+	if (llm_json_object(v, NULL) == NULL)
+		return llm_options_refuse(f, key, "a JSON object");
+	o->template_kwargs = JsonbToCString(NULL, v->val.binary.data, v->val.binary.len);
+	return true;
 }
 
 typedef struct OptionKey
@@ -244,15 +235,15 @@ static const OptionKey keys[] = {
 	{"timeout", read_timeout},
 	{"reasoning", read_reasoning},
 	{"n", read_n},
-	{"logprobs", read_logprobs},
-	{"top_logprobs", NULL},
-	{"logit_bias", NULL},
-	{"allowed_tokens", NULL},
-	{"forbidden_tokens", NULL},
-	{"stop_token_ids", NULL},
-	{"min_tokens", NULL},
+	{"top_logprobs", read_top_logprobs},
+	{"logit_bias", llm_token_keys_bias},
+	{"allowed_tokens", llm_token_keys_allowed},
+	{"forbidden_tokens", llm_token_keys_forbidden},
+	{"stop_token_ids", llm_token_keys_stop},
+	{"template_kwargs", read_template_kwargs},
 	{"adapter", NULL},
-	{"template_kwargs", NULL},
+	{"tools", NULL},
+	{"tool_choice", NULL},
 };
 
 /* Values that go to the engine as they are. */
@@ -287,6 +278,9 @@ static const PlainKey plain_keys[] = {
 	PLAIN_KEY(priority, PLAIN_INT, -100, 100),
 	PLAIN_KEY(raw, PLAIN_BOOL, 0, 1),
 	PLAIN_KEY(ignore_eos, PLAIN_BOOL, 0, 1),
+	PLAIN_KEY(min_tokens, PLAIN_INT, 0, INT_MAX),
+	PLAIN_KEY(logprobs, PLAIN_BOOL, 0, 1),
+	PLAIN_KEY(prompt_logprobs, PLAIN_BOOL, 0, 1),
 };
 
 static bool
@@ -295,7 +289,7 @@ read_plain_real(const PlainKey *k, const JsonbValue *v, float *out, LlmFailure *
 	bool above = k->type == PLAIN_ABOVE;
 	double d;
 
-	if (json_real(v, &d) && d >= k->low && d <= k->high && !(above && (float) d <= k->low))
+	if (llm_json_real(v, &d) && d >= k->low && d <= k->high && !(above && (float) d <= k->low))
 	{
 		*out = (float) d;
 		return true;
@@ -347,19 +341,17 @@ read_key(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 bool
 llm_option_keys_read(LlmOptions *o, Jsonb *json, LlmFailure *f)
 {
-	JsonbIterator *it = JsonbIteratorInit(&json->root);
-	JsonbIteratorToken token;
+	JsonbIterator *it;
+	JsonbValue root;
 	JsonbValue key;
 	JsonbValue value;
 
+	JsonbToJsonbValue(json, &root);
 	if (!JB_ROOT_IS_OBJECT(json))
 		return llm_options_refuse(f, "options", "a JSON object");
-	(void) JsonbIteratorNext(&it, &key, false);
-	while ((token = JsonbIteratorNext(&it, &key, true)) == WJB_KEY)
-	{
-		(void) JsonbIteratorNext(&it, &value, true);
-		if (!read_key(o, json_string(&key), &value, f))
+	it = llm_json_object(&root, NULL);
+	while (llm_json_next_member(&it, &key, &value))
+		if (!read_key(o, llm_json_string(&key), &value, f))
 			return false;
-	}
 	return true;
 }

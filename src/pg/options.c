@@ -156,6 +156,7 @@ llm_options_read(LlmOptions *o, const NullableDatum *args, LlmFailure *f)
 {
 	memset(o, 0, sizeof(*o));
 	o->n_stops = -1;
+	o->n = 1;
 	o->rest = (Llm__Submit) LLM__SUBMIT__INIT;
 	if (!read_arguments(o, args, f))
 		return false;
@@ -163,5 +164,8 @@ llm_options_read(LlmOptions *o, const NullableDatum *args, LlmFailure *f)
 		!llm_option_keys_read(o, DatumGetJsonbP(args[LLM_ARG_OPTIONS].value), f))
 		return false;
 	fill_from_settings(o);
+	/* Those of the likeliest stand beside those of the picked, unless these are refused. */
+	if (o->rest.has_top_logprobs && !o->rest.has_logprobs)
+		o->rest.has_logprobs = o->rest.logprobs = true;
 	return true;
 }

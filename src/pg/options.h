@@ -14,6 +14,8 @@
 
 #define LLM_OPTIONS_STOPS_MAX 16
 #define LLM_OPTIONS_STOP_NBYTES_MAX 1024
+#define LLM_OPTIONS_N_MAX 64 /* answers per prompt */
+#define LLM_OPTIONS_TOP_LOGPROBS_MAX 20
 
 typedef struct LlmOptions
 {
@@ -27,11 +29,13 @@ typedef struct LlmOptions
 	int32 max_tokens;
 	float temperature;
 	int64 seed;
-	int on_error;     /* LlmOnError */
-	int timeout_ms;   /* 0 = none */
-	char **stops;     /* [n_stops] database encoding */
-	int n_stops;      /* -1 = not given */
-	Llm__Submit rest; /* what goes to the engine as it is: top_p, top_k, ... */
+	int on_error;          /* LlmOnError */
+	int timeout_ms;        /* 0 = none */
+	char **stops;          /* [n_stops] database encoding */
+	int n_stops;           /* -1 = not given */
+	int n;                 /* answers per prompt, 1 .. LLM_OPTIONS_N_MAX */
+	char *template_kwargs; /* a JSON object in the database's encoding, NULL = none */
+	Llm__Submit rest;      /* what goes to the engine as it is: top_p, top_k, ... */
 } LlmOptions;
 
 /* Places of the common arguments behind the first one, in every generation function. */

@@ -10,6 +10,7 @@
 #include "funcapi.h"
 #include "pg/compat.h"
 #include "pg/encoding.h"
+#include "pg/logprobs.h"
 #include "utils/builtins.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
@@ -33,14 +34,20 @@ enum
 };
 
 Datum
-llm_result_text(const LlmClientAnswer *answer)
+llm_result_utf8(const char *utf8, Size n_utf8)
 {
 	Size n;
-	char *s = llm_encoding_from_utf8(answer->text, answer->n_text, &n);
+	char *s = llm_encoding_from_utf8(utf8, n_utf8, &n);
 	text *t = cstring_to_text_with_len(s, (int) n);
 
 	pfree(s);
 	return PointerGetDatum(t);
+}
+
+Datum
+llm_result_text(const LlmClientAnswer *answer)
+{
+	return llm_result_utf8(answer->text, answer->n_text);
 }
 
 static const char *
@@ -84,6 +91,16 @@ static void
 fill_answer(Datum *values, bool *nulls, const LlmClientAnswer *a)
 {
 	values[RESULT_TEXT] = llm_result_text(a);
+	if (a->reasoning)
+	{
+		values[RESULT_REASONING] = llm_result_utf8(a->reasoning, a->n_reasoning);
+		nulls[RESULT_REASONING] = false;
+	}
+	if (a->logprobs)
+	{
+		values[RESULT_LOGPROBS] = llm_logprobs_json(a);
+		nulls[RESULT_LOGPROBS] = false;
+	}
 	values[RESULT_FINISH_REASON] = CStringGetTextDatum(finish_reason(a->finish));
 	values[RESULT_PROMPT_TOKENS] = Int32GetDatum(a->prompt_tokens);
 	values[RESULT_CACHED_TOKENS] = Int32GetDatum(a->cached_tokens);

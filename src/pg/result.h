@@ -6,7 +6,8 @@
 
 #include "pg/client.h"
 
-/* The text, in the database's encoding. */
+/* Text of the engine, and that of an answer, in the database's encoding. */
+extern Datum llm_result_utf8(const char *utf8, Size n);
 extern Datum llm_result_text(const LlmClientAnswer *answer);
 
 /* A row of llm.result; answer NULL and error set for a failed call, model may be NULL. */

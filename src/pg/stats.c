@@ -87,6 +87,7 @@ ask_engine(void)
 	req = palloc0(sizeof(*req));
 	req->cxt = CurrentMemoryContext;
 	req->kind = LLM_CLIENT_STATS;
+	req->question = (Llm__StatsRequest) LLM__STATS_REQUEST__INIT;
 	llm_client_begin_owned(req);
 	if (!llm_client_wait_at_most(req, STATS_MS))
 		llm_client_end(req);

@@ -49,10 +49,49 @@ llm_traffic_begin(TimestampTz now)
 
 /* ---- answers ---- */
 
+/* A deep copy of done in req's memory: packed and unpacked again is the shortest that there is. */
+static const Llm__Done *
+copy_done(LlmClientRequest *req, const Llm__Done *done)
+{
+	size_t n = llm__done__get_packed_size(done);
+	uint8 *copy = MemoryContextAllocHuge(req->cxt, n + 1);
+	ProtobufCAllocator alloc = llm_link_allocator(req->cxt);
+	const Llm__Done *result;
+
+	llm__done__pack(done, copy);
+	result = llm__done__unpack(&alloc, n, copy);
+	pfree(copy);
+	return result;
+}
+
+static void
+fail_changed(LlmClientRequest *req)
+{
+	llm_inflight_fail(req, LLM_E_INTERNAL, "the engine was lost and the next one gave another text",
+					  "A part of the former text has been returned already.",
+					  "Run the statement again.");
+}
+
+static void
+take_piece(LlmClientRequest *req, const Llm__Tokens *piece)
+{
+	if (!llm_pieces_add(&req->pieces, req->cxt, piece->text.data, piece->text.len))
+	{
+		llm_traffic_cancel(req->id);
+		fail_changed(req);
+	}
+}
+
 static void
 take_done(LlmClientRequest *req, const Llm__Done *done)
 {
 	LlmClientAnswer *a = &req->answer;
+
+	if (!llm_pieces_complete(&req->pieces))
+	{
+		fail_changed(req);
+		return;
+	}
 
 	a->n_text = done->has_text ? done->text.len : 0;
 	a->text = MemoryContextAllocHuge(req->cxt, a->n_text + 1);
@@ -70,6 +109,15 @@ take_done(LlmClientRequest *req, const Llm__Done *done)
 	a->first_token_ms = done->first_token_ms;
 	a->total_ms = done->total_ms;
 	a->numerics_key = done->numerics_key;
+	if (done->has_reasoning)
+	{
+		a->n_reasoning = done->reasoning.len;
+		a->reasoning = MemoryContextAllocHuge(req->cxt, a->n_reasoning + 1);
+		memcpy(a->reasoning, done->reasoning.data, a->n_reasoning);
+	}
+	a->has_logprobs = req->submit.logprobs;
+	if (req->submit.logprobs || req->submit.prompt_logprobs)
+		a->logprobs = copy_done(req, done);
 	llm_inflight_finish(req);
 	llm_shmem_activity_tokens(a->prompt_tokens, a->cached_tokens, a->completion_tokens);
 }
@@ -81,7 +129,6 @@ take_stats(LlmClientRequest *req, const Llm__StatsReply *reply)
 	uint8 *copy = MemoryContextAllocHuge(req->cxt, n + 1);
 	ProtobufCAllocator alloc = llm_link_allocator(req->cxt);
 
-	/* Packed and unpacked again: the shortest deep copy there is. */
 	llm__stats_reply__pack(reply, copy);
 	req->stats = llm__stats_reply__unpack(&alloc, n, copy);
 	llm_inflight_finish(req);
@@ -103,6 +150,11 @@ take_frame(const Llm__Frame *frame)
 			return true;
 		case LLM__FRAME__BODY_CREDIT:
 			llm_inflight_grant(frame->credit->requests, frame->credit->bytes);
+			return true;
+		case LLM__FRAME__BODY_TOKENS:
+			req = llm_inflight_find(frame->tokens->id);
+			if (req)
+				take_piece(req, frame->tokens);
 			return true;
 		case LLM__FRAME__BODY_DONE:
 			req = llm_inflight_find(frame->done->id);
@@ -126,7 +178,7 @@ take_frame(const Llm__Frame *frame)
 								  frame->error->detail, frame->error->hint);
 			return true;
 		default:
-			return true; /* of a later version, or a piece of a stream that was cancelled */
+			return true; /* of a later version */
 	}
 }
 
@@ -152,7 +204,6 @@ append_request(LlmClientRequest *req)
 	Llm__Frame frame = LLM__FRAME__INIT;
 	Llm__Load load = LLM__LOAD__INIT;
 	Llm__Unload unload = LLM__UNLOAD__INIT;
-	Llm__StatsRequest stats = LLM__STATS_REQUEST__INIT;
 
 	switch (req->kind)
 	{
@@ -179,9 +230,9 @@ append_request(LlmClientRequest *req)
 			frame.unload = &unload;
 			break;
 		case LLM_CLIENT_STATS:
-			stats.id = req->id;
+			req->question.id = req->id;
 			frame.body_case = LLM__FRAME__BODY_STATS;
-			frame.stats = &stats;
+			frame.stats = &req->question;
 			break;
 	}
 	return llm_link_append(llm_connection_link(), &frame);
@@ -199,6 +250,7 @@ send_request(LlmClientRequest *req)
 		llm_inflight_fail(req, LLM_E_CONTEXT, text, NULL, NULL);
 		return;
 	}
+	llm_pieces_again(&req->pieces);
 	llm_inflight_sent(req);
 }
 

@@ -1,0 +1,115 @@
+/*
+ * pg/logprobs.c - log-probabilities of an answer as jsonb.
+ *
+ * An element is {"token": text, "id": number, "logprob": number, "top": [...]}; top when it was asked
+ * for. Numbers are the shortest that read back as the same float, so that equal bits are equal here
+ * too. JSON has no infinities: what has no finite logarithm is null.
+ */
+#include "postgres.h"
+
+#include "pg/logprobs.h"
+
+#include <math.h>
+
+#include "common/shortest_dec.h"
+#include "miscadmin.h"
+#include "pg/encoding.h"
+#include "utils/fmgrprotos.h"
+#include "utils/jsonb.h"
+#include "utils/numeric.h"
+
+static void
+push_key(JsonbParseState **state, const char *key)
+{
+	JsonbValue v = {.type = jbvString};
+
+	v.val.string.val = unconstify(char *, key);
+	v.val.string.len = (int) strlen(key);
+	(void) pushJsonbValue(state, WJB_KEY, &v);
+}
+
+static void
+push_text(JsonbParseState **state, ProtobufCBinaryData bytes)
+{
+	JsonbValue v = {.type = jbvString};
+	Size n;
+
+	v.val.string.val = llm_encoding_show_utf8((const char *) bytes.data, bytes.len, &n);
+	v.val.string.len = (int) n;
+	(void) pushJsonbValue(state, WJB_VALUE, &v);
+}
+
+static void
+push_int(JsonbParseState **state, int32 n)
+{
+	JsonbValue v = {.type = jbvNumeric};
+
+	v.val.numeric = int64_to_numeric(n);
+	(void) pushJsonbValue(state, WJB_VALUE, &v);
+}
+
+static void
+push_float(JsonbParseState **state, float f)
+{
+	JsonbValue v = {.type = jbvNull};
+	char digits[FLOAT_SHORTEST_DECIMAL_LEN];
+
+	if (isfinite(f))
+	{
+		float_to_shortest_decimal_buf(f, digits);
+		v.type = jbvNumeric;
+		v.val.numeric =
+			DatumGetNumeric(DirectFunctionCall3(numeric_in, CStringGetDatum(digits),
+												ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1)));
+	}
+	(void) pushJsonbValue(state, WJB_VALUE, &v);
+}
+
+/* One element; depth 0 has a top, its elements have none. */
+static void
+push_logprob(JsonbParseState **state, const Llm__TokenLogprob *p, int depth)
+{
+	(void) pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
+	push_key(state, "token");
+	push_text(state, p->text);
+	push_key(state, "id");
+	push_int(state, p->token);
+	push_key(state, "logprob");
+	push_float(state, p->logprob);
+	if (depth == 0 && p->n_top > 0)
+	{
+		push_key(state, "top");
+		(void) pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
+		for (size_t i = 0; i < p->n_top; i++)
+			push_logprob(state, p->top[i], depth + 1);
+		(void) pushJsonbValue(state, WJB_END_ARRAY, NULL);
+	}
+	(void) pushJsonbValue(state, WJB_END_OBJECT, NULL);
+}
+
+static void
+push_list(JsonbParseState **state, const char *key, Llm__TokenLogprob **list, size_t n)
+{
+	push_key(state, key);
+	(void) pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
+	for (size_t i = 0; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		push_logprob(state, list[i], 0);
+	}
+	(void) pushJsonbValue(state, WJB_END_ARRAY, NULL);
+}
+
+Datum
+llm_logprobs_json(const LlmClientAnswer *answer)
+{
+	const Llm__Done *done = answer->logprobs;
+	JsonbParseState *state = NULL;
+
+	(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
+	if (answer->has_logprobs)
+		push_list(&state, "content", done->logprobs, done->n_logprobs);
+	if (done->n_prompt_logprobs > 0)
+		push_list(&state, "prompt", done->prompt_logprobs, done->n_prompt_logprobs);
+	return JsonbPGetDatum(JsonbValueToJsonb(pushJsonbValue(&state, WJB_END_OBJECT, NULL)));
+}
