@@ -35,7 +35,8 @@ llm_sched_create(const LlmSchedOptions *o, LlmSched **out, LlmError *err)
 	LlmPrefixOptions po = {.n_groups = o->n_groups,
 						   .n_pages = o->n_pages,
 						   .on = o->prefix_cache,
-						   .numerics = o->numerics};
+						   .numerics = o->numerics,
+						   .hash_bits = o->hash_bits};
 	LlmSched *s;
 	LlmStatus st;
 
