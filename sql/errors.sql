@@ -52,6 +52,20 @@ SELECT r.finish_reason, r.prompt_tokens + r.completion_tokens AS total
 FROM llm_generate_result(repeat('x', 4000), max_tokens => 1000) r;
 SELECT llm_generate(repeat('x', 5000), on_error => 'null');
 
+-- a prompt of the context less one token, of exactly the context, of one token more, of ten times as many: each way
+CREATE FUNCTION fits(n int, way text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	r record;
+BEGIN
+	SELECT * INTO r FROM llm_generate_result('b' || repeat('-', n - 2) || 'e', temperature => 0, options => jsonb_build_object('raw', true, 'truncate', way, 'max_tokens', 9));
+	RETURN concat_ws(' ', r.prompt_tokens, r.completion_tokens, r.finish_reason, r.text);
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ': ' || SQLERRM;
+END
+$$;
+SELECT n, way, fits(n, way) FROM unnest(ARRAY['error', 'left', 'right']) WITH ORDINALITY AS w(way, i), unnest(ARRAY[4093, 4094, 4095, 4096, 4097, 40960]) n ORDER BY i, n;
+DROP FUNCTION fits(int, text);
+
 -- truncate keeps one end of the user's text and leaves the template whole
 SELECT left(r.text, 8), r.finish_reason, r.prompt_tokens FROM llm_generate_result('begin' || repeat('-', 5000) || 'end', max_tokens => 8, options => '{"truncate": "right"}') r;
 SELECT left(r.text, 8), r.finish_reason, r.prompt_tokens FROM llm_generate_result('begin' || repeat('-', 5000) || 'end', max_tokens => 8, options => '{"truncate": "left"}') r;
@@ -71,6 +85,15 @@ SET statement_timeout = '100ms';
 SELECT llm_generate('@delay=300 x');
 RESET statement_timeout;
 SELECT llm_generate('alive');
+
+-- no room in the queue: bytes in flight are bounded, and a request of more than the rest waits
+BEGIN;
+DECLARE c CURSOR FOR SELECT llm_generate(CASE WHEN i > 1 THEN '@slow=50 ' ELSE '' END || repeat('x', i * 100 - 99)) FROM generate_series(1, 3) i;
+FETCH 1 FROM c;
+SELECT error_of($$SELECT llm_generate(repeat('x', 9000000), options => '{"timeout": 150}')$$);
+-- that is no fault of the row
+SELECT left(error_of($$SELECT llm_generate(repeat('x', 9000000), on_error => 'null', options => '{"timeout": 50}')$$), 6);
+ROLLBACK;
 
 -- an exception block handles a row and the session goes on
 DO $$

@@ -175,6 +175,22 @@ RETURNS void
 LANGUAGE C VOLATILE PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'llm_engine_restart';
 
+-- ---- quotas: rows of superusers, read by every backend; '-' stands for roles without a row ----
+
+CREATE TABLE llm.quotas (
+	role regrole PRIMARY KEY,
+	tokens_per_period bigint,
+	period interval,
+	max_in_flight int,
+	CONSTRAINT quotas_tokens_per_period_check CHECK (tokens_per_period OPERATOR(pg_catalog.>) 0),
+	CONSTRAINT quotas_period_check CHECK (period OPERATOR(pg_catalog.>) INTERVAL '0'),
+	CONSTRAINT quotas_max_in_flight_check CHECK (max_in_flight OPERATOR(pg_catalog.>) 0),
+	CONSTRAINT quotas_tokens_need_period_check
+		CHECK ((tokens_per_period IS NULL) OPERATOR(pg_catalog.=) (period IS NULL))
+);
+
+SELECT pg_catalog.pg_extension_config_dump('llm.quotas', '');
+
 -- ---- watching ----
 
 CREATE FUNCTION llm.stat_get_engine(
@@ -231,6 +247,19 @@ CREATE FUNCTION llm.stat_get_activity(
 RETURNS SETOF record
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100
 AS 'MODULE_PATHNAME', 'llm_stat_activity';
+
+CREATE FUNCTION llm.stat_get_users(
+	OUT role oid,
+	OUT requests bigint,
+	OUT prompt_tokens bigint,
+	OUT cached_tokens bigint,
+	OUT generated_tokens bigint,
+	OUT in_flight int,
+	OUT period_tokens bigint,
+	OUT period_start timestamptz)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100
+AS 'MODULE_PATHNAME', 'llm_stat_users';
 
 CREATE VIEW llm.models AS
 SELECT s.srvname AS name,
@@ -290,11 +319,36 @@ FROM llm.stat_get_activity() AS a
 	LEFT JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) a.datid
 	LEFT JOIN pg_catalog.pg_roles AS u ON u.oid OPERATOR(pg_catalog.=) a.usesysid;
 
+CREATE VIEW llm.stat_users AS
+SELECT u.role::pg_catalog.regrole AS role,
+	u.requests,
+	u.prompt_tokens,
+	u.cached_tokens,
+	u.generated_tokens,
+	u.in_flight,
+	q.max_in_flight,
+	CASE
+		WHEN q.period_end OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN u.period_tokens
+		WHEN q.period_end IS NOT NULL THEN 0
+	END AS period_tokens,
+	q.tokens_per_period,
+	CASE
+		WHEN q.period_end OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN q.period_end
+	END AS period_end
+FROM llm.stat_get_users() AS u
+	LEFT JOIN LATERAL (
+		SELECT r.max_in_flight, r.tokens_per_period, u.period_start OPERATOR(pg_catalog.+) r.period AS period_end
+		FROM llm.quotas AS r
+		WHERE r.role::oid OPERATOR(pg_catalog.=) u.role OR r.role::oid OPERATOR(pg_catalog.=) 0::oid
+		ORDER BY r.role::oid DESC
+		LIMIT 1) AS q ON true;
+
 -- ---- rights: a model needs USAGE, loading needs its ownership, a restart is for superusers ----
 
 REVOKE ALL ON FUNCTION @extschema@.llm_engine_restart() FROM PUBLIC;
 GRANT USAGE ON SCHEMA llm TO PUBLIC;
-GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_activity TO PUBLIC;
+GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_activity, llm.stat_users TO PUBLIC;
+GRANT SELECT ON llm.quotas TO pg_monitor;
 
 -- ---- comments ----
 
@@ -303,6 +357,12 @@ COMMENT ON TYPE llm.result IS 'what llm_generate_result returns: the text and ho
 COMMENT ON FOREIGN DATA WRAPPER llm_infer IS 'models of llm_infer: each of its servers is one';
 COMMENT ON VIEW llm.models IS 'registered models and what the engine knows about them';
 COMMENT ON VIEW llm.stat_engine IS 'the engine process; counters are for members of pg_monitor';
+COMMENT ON TABLE llm.quotas IS 'what roles may ask of the engine; a role without a row has that of role -, else no limit';
+COMMENT ON COLUMN llm.quotas.role IS 'the role that calls; - stands for every role without a row';
+COMMENT ON COLUMN llm.quotas.tokens_per_period IS 'tokens of prompts and answers; NULL = no limit';
+COMMENT ON COLUMN llm.quotas.period IS 'begins with the first request after the last one has ended';
+COMMENT ON COLUMN llm.quotas.max_in_flight IS 'requests of all sessions at once; NULL = no limit';
+COMMENT ON VIEW llm.stat_users IS 'what roles have asked of the engine and what their quotas leave; own rows, all for pg_monitor';
 COMMENT ON VIEW llm.stat_activity IS 'what backends ask of the engine; own ones, all for pg_monitor';
 
 COMMENT ON FUNCTION @extschema@.llm_generate(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
@@ -341,6 +401,8 @@ COMMENT ON FUNCTION llm.stat_get_engine()
 	IS 'behind the view llm.stat_engine';
 COMMENT ON FUNCTION llm.stat_get_models()
 	IS 'behind the view llm.models';
+COMMENT ON FUNCTION llm.stat_get_users()
+	IS 'behind the view llm.stat_users';
 COMMENT ON FUNCTION llm.stat_get_activity()
 	IS 'behind the view llm.stat_activity';
 COMMENT ON COLUMN llm.result.text IS 'the generated text';

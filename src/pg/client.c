@@ -15,6 +15,7 @@
 #include "pg/connection.h"
 #include "pg/guc.h"
 #include "pg/inflight.h"
+#include "pg/quota.h"
 #include "pg/shmem.h"
 #include "pg/traffic.h"
 #include "utils/memutils.h"
@@ -22,7 +23,10 @@
 
 #define TIMEOUT_GRACE_MS 1000 /* after a request's timeout, for the engine to say so itself */
 
+#define QUOTA_POLL_MS 10 /* between looks whether other backends' requests have ended */
+
 static uint64 next_id = 1;
+static TimestampTz held_since = 0; /* while waiting: by a quota of requests in flight; 0 = not */
 static TimestampTz last_ready = 0; /* while waiting: an engine was up, though it did not greet */
 static bool callbacks_registered = false;
 
@@ -44,15 +48,46 @@ fail_unavailable(LlmClientRequest *req, const LlmEngineStatus *status)
 					  "The server log says more about the engine.");
 }
 
+/* Fail req when its role's quota has held it for too long; give back how long it may sleep, -1 = it
+ * is not held. */
+static long
+check_held(LlmClientRequest *req)
+{
+	TimestampTz now;
+	int64 held_ms;
+
+	if (!req->held || req->state != LLM_CLIENT_QUEUED ||
+		llm_connection_state() != LLM_CONNECTION_READY)
+	{
+		held_since = 0;
+		return -1;
+	}
+	now = GetCurrentTimestamp();
+	if (held_since == 0)
+		held_since = now;
+	held_ms = (now - held_since) / 1000;
+	if (held_ms >= llm_guc_engine_timeout ||
+		(req->timeout_ms > 0 && (now - req->begun_us) / 1000 >= req->timeout_ms))
+	{
+		MemoryContext old = MemoryContextSwitchTo(req->cxt);
+
+		llm_quota_fail_in_flight(req->submit.role, req->max_in_flight, held_ms, &req->failure);
+		MemoryContextSwitchTo(old);
+		llm_inflight_finish(req);
+		return 0;
+	}
+	return QUOTA_POLL_MS;
+}
+
 /* Fail req when it has waited too long; give back how long it may sleep, -1 = for ever. */
 static long
 check_deadlines(LlmClientRequest *req)
 {
 	TimestampTz now;
-	long sleep = -1;
+	long sleep = check_held(req);
 
-	if (llm_connection_state() == LLM_CONNECTION_READY && req->timeout_ms == 0)
-		return -1;
+	if (sleep == 0 || (llm_connection_state() == LLM_CONNECTION_READY && req->timeout_ms == 0))
+		return sleep;
 	now = GetCurrentTimestamp();
 	if (req->timeout_ms > 0)
 	{
@@ -72,7 +107,7 @@ check_deadlines(LlmClientRequest *req)
 			llm_inflight_fail(req, credits ? LLM_E_BUSY : LLM_E_TIMEOUT, text, NULL, NULL);
 			return 0;
 		}
-		sleep = (long) Min(left, 3600 * 1000L);
+		sleep = (long) Min(left, sleep < 0 ? 3600 * 1000L : sleep);
 	}
 	if (llm_connection_state() != LLM_CONNECTION_READY)
 	{
@@ -151,6 +186,7 @@ wait_for(LlmClientRequest *req, WaitFor what, TimestampTz deadline)
 {
 	revive(req);
 	llm_inflight_hurry(req);
+	held_since = 0;
 	for (;;)
 	{
 		long sleep;
@@ -215,6 +251,27 @@ llm_client_available(LlmFailure *f)
 	return false;
 }
 
+/* True for requests that compute: they count in the usage and the quota of their role. */
+static bool
+costs_tokens(const LlmClientRequest *req)
+{
+	return req->kind == LLM_CLIENT_SUBMIT && req->submit.kind != LLM__KIND__TOKENIZE &&
+		   req->submit.kind != LLM__KIND__DETOKENIZE && req->submit.kind != LLM__KIND__UNPIN;
+}
+
+/* False when the role's tokens are spent: then req is FINISHED. */
+static bool
+admit(LlmClientRequest *req)
+{
+	MemoryContext old = MemoryContextSwitchTo(req->cxt);
+	bool ok = llm_quota_admit(req->submit.role, &req->max_in_flight, &req->failure);
+
+	MemoryContextSwitchTo(old);
+	if (!ok)
+		req->state = LLM_CLIENT_FINISHED;
+	return ok;
+}
+
 void
 llm_client_begin(LlmClientRequest *req)
 {
@@ -232,7 +289,10 @@ llm_client_begin(LlmClientRequest *req)
 	req->nbytes = req->kind == LLM_CLIENT_SUBMIT ? llm__submit__get_packed_size(&req->submit) : 0;
 	req->n_sent = 0;
 	req->urgent = false;
-	llm_inflight_enqueue(req);
+	req->held = false;
+	req->counted = costs_tokens(req);
+	if (!req->counted || admit(req))
+		llm_inflight_enqueue(req);
 	llm_traffic_show(req->model_name);
 }
 

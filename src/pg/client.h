@@ -36,6 +36,7 @@
 #include "llm.pb-c.h"
 #include "pg/error.h"
 #include "pg/pieces.h"
+#include "pg/usage.h"
 
 typedef enum LlmClientKind
 {
@@ -99,6 +100,10 @@ typedef struct LlmClientRequest
 	dlist_node node;        /* in the queue or the sent list */
 	uint64 id;              /* new with every begin or revival, kept over a resubmission */
 	SubTransactionId subid; /* that began it, or that took it over */
+	bool counted;           /* among its role's usage, when sent */
+	bool held;              /* QUEUED because its role has as many in flight as it may */
+	int32 max_in_flight;    /* of the role, 0 = any number */
+	LlmUsage *usage;        /* of the role, while it is counted in flight; else NULL */
 	bool urgent;            /* somebody waits: goes first, may use the last credit */
 	int n_sent;             /* times it was sent */
 	int64 begun_us;         /* TimestampTz of begin */

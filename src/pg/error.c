@@ -123,6 +123,7 @@ llm_failure_hideable(const LlmFailure *f)
 		case ERRCODE_FEATURE_NOT_SUPPORTED:
 		case ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE:
 		case ERRCODE_CONNECTION_FAILURE:
+		case ERRCODE_CONFIGURATION_LIMIT_EXCEEDED:
 			return false;
 		default:
 			return true;

@@ -33,7 +33,7 @@ extern void llm_failure_set_status(LlmFailure *f, LlmStatus status, const char *
 								   const char *detail, const char *hint);
 
 /* True for failures of one row, which on_error => 'null' may hide. A wrong statement (options,
- * rights, models) or a missing engine would fail every row and is always raised. */
+ * rights, models), a missing engine or a spent quota would fail every row and is always raised. */
 extern bool llm_failure_hideable(const LlmFailure *f);
 
 extern _Noreturn void llm_failure_raise(const LlmFailure *f);

@@ -63,7 +63,12 @@ llm_inflight_next(void)
 	if (dlist_is_empty(&queue))
 		return NULL;
 	req = request_of(dlist_head_node(&queue));
-	return may_send(req) ? req : NULL;
+	if (!may_send(req))
+		return NULL;
+	if (req->counted && req->usage == NULL)
+		req->usage = llm_usage_begin(req->submit.role, req->max_in_flight);
+	req->held = req->counted && req->usage == NULL;
+	return req->held ? NULL : req;
 }
 
 void
@@ -101,6 +106,9 @@ llm_inflight_unlink(LlmClientRequest *req)
 		n_submits--;
 		submit_nbytes -= req->nbytes;
 	}
+	if (req->usage != NULL)
+		llm_usage_end(req->usage);
+	req->usage = NULL;
 	dlist_delete(&req->node);
 }
 

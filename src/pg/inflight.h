@@ -4,7 +4,7 @@
  * Two lists: QUEUED in the order to send, SENT in the order of sending. The engine grants a number
  * of unanswered SUBMITs and of their bytes. The last credit is kept for requests that somebody waits
  * for: a node that holds all the others with rows not yet returned must not lock out a call that
- * those rows need.
+ * those rows need. A role's quota of requests in flight (usage.h) counts those of all backends.
  */
 #ifndef LLM_PG_INFLIGHT_H
 #define LLM_PG_INFLIGHT_H

@@ -6,6 +6,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pg/compat.h"
+#include "pg/usage.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
@@ -47,7 +48,8 @@ request_shmem(void)
 	if (prev_request)
 		prev_request();
 	RequestAddinShmemSpace(add_size(MAXALIGN(sizeof(LlmControl)), MAXALIGN(slots_nbytes())));
-	RequestNamedLWLockTranche("llm_infer", 1);
+	RequestAddinShmemSpace(llm_usage_nbytes());
+	RequestNamedLWLockTranche("llm_infer", 2);
 }
 
 static void
@@ -62,7 +64,7 @@ startup_shmem(void)
 	if (!found)
 	{
 		memset(control, 0, sizeof(*control));
-		control->lock = &GetNamedLWLockTranche("llm_infer")->lock;
+		control->lock = &GetNamedLWLockTranche("llm_infer")[0].lock;
 		control->supervisor = -1;
 		control->n_slots = MaxBackends;
 		strlcpy(control->status.message, LLM_MESSAGE_OFF, LLM_MESSAGE_NBYTES);
@@ -75,6 +77,7 @@ startup_shmem(void)
 		for (int i = 0; i < control->n_slots; i++)
 			pg_atomic_init_u32(&slots[i].changecount, 0);
 	}
+	llm_usage_startup(&GetNamedLWLockTranche("llm_infer")[1].lock);
 	LWLockRelease(AddinShmemInitLock);
 }
 

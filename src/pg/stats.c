@@ -1,4 +1,5 @@
-/* pg/stats.c - the functions behind llm.stat_engine, llm.models and llm.stat_activity. */
+/* pg/stats.c - the functions behind llm.stat_engine, llm.models, llm.stat_activity and
+ * llm.stat_users. */
 #include "postgres.h"
 
 #include "catalog/pg_authid.h"
@@ -11,6 +12,7 @@
 #include "pg/compat.h"
 #include "pg/encoding.h"
 #include "pg/shmem.h"
+#include "pg/usage.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -26,6 +28,7 @@ LLM_EXPORTS_BEGIN
 PG_FUNCTION_INFO_V1(llm_stat_engine);
 PG_FUNCTION_INFO_V1(llm_stat_models);
 PG_FUNCTION_INFO_V1(llm_stat_activity);
+PG_FUNCTION_INFO_V1(llm_stat_users);
 LLM_EXPORTS_END
 
 /* A row that is being filled column by column; starts as all NULL. */
@@ -264,6 +267,38 @@ llm_stat_activity(PG_FUNCTION_ARGS)
 		row_add(&row, true, Int64GetDatum(a.generated_tokens));
 		row_add(&row, a.query_start != 0, TimestampTzGetDatum(a.query_start));
 		row_add(&row, a.state_change != 0, TimestampTzGetDatum(a.state_change));
+		row_end(&row);
+	}
+	return (Datum) 0;
+}
+
+/* llm.stat_get_users(): roles' usage in this database; the caller's own, all for pg_read_all_stats */
+Datum
+llm_stat_users(PG_FUNCTION_ARGS)
+{
+	LlmUsage *list;
+	int n;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (!llm_shmem_attached())
+		return (Datum) 0;
+	list = llm_usage_list(&n);
+	for (int i = 0; i < n; i++)
+	{
+		const LlmUsage *u = &list[i];
+		Row row;
+
+		if (!may_see(u->key.role))
+			continue;
+		row_begin(&row, fcinfo);
+		row_add(&row, true, ObjectIdGetDatum(u->key.role));
+		row_add(&row, true, Int64GetDatum(u->requests));
+		row_add(&row, true, Int64GetDatum(u->prompt));
+		row_add(&row, true, Int64GetDatum(u->cached));
+		row_add(&row, true, Int64GetDatum(u->generated));
+		row_add(&row, true, Int32GetDatum(u->in_flight));
+		row_add(&row, true, Int64GetDatum(u->period_tokens));
+		row_add(&row, true, TimestampTzGetDatum(u->period_start));
 		row_end(&row);
 	}
 	return (Datum) 0;

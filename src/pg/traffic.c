@@ -118,6 +118,8 @@ take_done(LlmClientRequest *req, const Llm__Done *done)
 	a->has_logprobs = req->submit.logprobs;
 	if (req->submit.logprobs || req->submit.prompt_logprobs)
 		a->logprobs = copy_done(req, done);
+	if (req->usage != NULL)
+		llm_usage_charge(req->usage, a->prompt_tokens, a->cached_tokens, a->completion_tokens);
 	llm_inflight_finish(req);
 	llm_shmem_activity_tokens(a->prompt_tokens, a->cached_tokens, a->completion_tokens);
 }
