@@ -110,8 +110,23 @@ fill_rows(LlmEngine *e, const LlmPlan *plan, int32_t n_out)
 	}
 }
 
+/* Pages whose beginning goes on in another: in order, before anything is computed. */
 static LlmStatus
-run(LlmEngine *e, const LlmBatch *batch, LlmStepOut *out, LlmError *err)
+copy_pages(LlmEngine *e, const LlmPlan *plan, LlmError *err)
+{
+	LlmStatus st = LLM_OK;
+
+	for (int32_t i = 0; i < plan->n_copies && st == LLM_OK; i++)
+	{
+		const LlmPlanCopy *c = &plan->copies[i];
+
+		st = llm_kv_store_copy(&e->m.store, c->group, c->from, c->to, c->n_tokens, err);
+	}
+	return st;
+}
+
+static LlmStatus
+run(LlmEngine *e, const LlmPlan *plan, const LlmBatch *batch, LlmStepOut *out, LlmError *err)
 {
 	LlmDevice *dev = e->m.dev;
 	LlmSampling sampling = {e->rows, batch->n_out};
@@ -119,7 +134,8 @@ run(LlmEngine *e, const LlmBatch *batch, LlmStepOut *out, LlmError *err)
 	LlmAct logits;
 	LlmStatus st;
 
-	if ((st = dev->ops->step_begin(dev, batch, err)) != LLM_OK)
+	if ((st = copy_pages(e, plan, err)) != LLM_OK ||
+		(st = dev->ops->step_begin(dev, batch, err)) != LLM_OK)
 		return st;
 	logits = llm_model_forward(e->m.model, dev, batch);
 	if (batch->n_out > 0)
@@ -162,6 +178,7 @@ take(LlmEngine *e, LlmReq *r, const LlmSampleOut *out)
 		r->first_token = llm_engine_now();
 		e->stats.prompt_tokens += r->seq.n_prompt;
 		e->stats.cached_tokens += r->seq.n_cached;
+		e->stats.copied += r->seq.n_copied;
 	}
 	e->stats.generated_tokens++;
 	if (llm_req_token(r, e->m.tok, out->token, &finish, &st))
@@ -223,7 +240,7 @@ execute(LlmEngine *e, const LlmPlan *plan, LlmError *err)
 
 	announce(e, plan);
 	fill_rows(e, plan, batch->n_out);
-	st = run(e, batch, &out, &failure);
+	st = run(e, plan, batch, &out, &failure);
 	for (int32_t i = 0; st == LLM_OK && i < plan->n_items; i++)
 		plan->items[i].seq->spoiled = is_spoiled(&out, i);
 	llm_sched_done(e->sched, st == LLM_OK);
@@ -265,7 +282,16 @@ llm_engine_step(LlmEngine *e, bool *idle, LlmError *err)
 		if (plan->n_rows > 0)
 			st = execute(e, plan, err);
 		else
-			llm_sched_done(e->sched, true);
+		{
+			LlmError failure;
+
+			st = copy_pages(e, plan, &failure);
+			llm_sched_done(e->sched, st == LLM_OK);
+			if (st != LLM_OK)
+				end_running(e, &failure);
+			if (st != LLM_OK && err != NULL)
+				*err = failure;
+		}
 	}
 	*idle = e->reqs.n == 0;
 	return st;

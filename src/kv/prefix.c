@@ -1,49 +1,9 @@
-/*
- * kv/prefix.c - prefix cache: a hash map of entered pages and a list of those without an owner.
- *
- * An entry's id is its page in group 0, so all tables are arrays by page and nothing is allocated
- * after creation. Id 0 is no entry: it ends chains, stands for "no parent", and is the sentinel of
- * the circular list of entries without an owner, whose `newer` is the oldest.
- */
+/* kv/prefix.c - the prefix cache as a whole: its life, pages, hits, and what is entered. */
 #include "kv/prefix.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-/* Tags of what is hashed: values of different kinds never look the same. */
-enum
-{
-	TAG_SALT = 0x73616c74,
-	TAG_NUMERICS = 0x6e756d65,
-	TAG_PAGE = 0x70616765
-};
-
-typedef struct Entry
-{
-	XXH128_hash_t hash;
-	uint64_t salt;
-	int32_t parent; /* entry of the page before, 0 = first page */
-	int32_t chain;  /* next entry of the bucket */
-	int32_t older;  /* neighbours among entries without an owner */
-	int32_t newer;
-} Entry;
-
-struct LlmPrefix
-{
-	LlmPrefixOptions o;
-	LlmPages *pages[LLM_KV_GROUPS_MAX];
-	Entry *entries;                   /* [n_pages] */
-	int32_t *tokens;                  /* [n_pages, 64] of the entries */
-	int32_t *twin[LLM_KV_GROUPS_MAX]; /* [n_pages] the entry's page in group g > 0 */
-	int32_t *buckets;                 /* [bucket_mask + 1] first entry of each chain */
-	uint32_t bucket_mask;
-	int32_t n_entries;
-	int64_t n_evictions;
-	int32_t *place; /* [n_pages] scratch of the audit: order in the list */
-};
+#include "kv/prefix_impl.h"
 
 /* ---- life ---- */
 
@@ -56,14 +16,17 @@ tables_create(LlmPrefix *p)
 	while (n_buckets < n)
 		n_buckets *= 2;
 	p->bucket_mask = n_buckets - 1;
+	p->mark = 1;
 	p->entries = calloc(n, sizeof(*p->entries));
 	p->tokens = calloc(n * LLM_PAGE_TOKENS, sizeof(*p->tokens));
 	p->buckets = calloc(n_buckets, sizeof(*p->buckets));
+	p->roots = calloc(1 + LLM_PREFIX_ROOTS, sizeof(*p->roots));
 	p->place = calloc(n, sizeof(*p->place));
 	for (int g = 1; g < p->o.n_groups; g++)
 		if ((p->twin[g] = calloc(n, sizeof(int32_t))) == NULL)
 			return false;
-	return p->entries != NULL && p->tokens != NULL && p->buckets != NULL && p->place != NULL;
+	return p->entries != NULL && p->tokens != NULL && p->buckets != NULL && p->roots != NULL &&
+		   p->place != NULL;
 }
 
 LlmStatus
@@ -103,126 +66,26 @@ llm_kv_prefix_free(LlmPrefix *p)
 	free(p->entries);
 	free(p->tokens);
 	free(p->buckets);
+	free(p->roots);
 	free(p->place);
 	free(p);
-}
-
-/* ---- entries without an owner ---- */
-
-static void
-list_push(LlmPrefix *p, int32_t id)
-{
-	Entry *e = &p->entries[id];
-
-	e->older = p->entries[0].older;
-	e->newer = 0;
-	p->entries[e->older].newer = id;
-	p->entries[0].older = id;
-}
-
-static void
-list_remove(LlmPrefix *p, int32_t id)
-{
-	Entry *e = &p->entries[id];
-
-	p->entries[e->older].newer = e->newer;
-	p->entries[e->newer].older = e->older;
-	e->older = e->newer = 0;
-}
-
-/* ---- the map ---- */
-
-static int32_t
-page_of(const LlmPrefix *p, int g, int32_t id)
-{
-	return g == 0 ? id : p->twin[g][id];
-}
-
-static XXH128_hash_t
-shorten(const LlmPrefix *p, XXH128_hash_t h)
-{
-	if (p->o.hash_bits > 0 && p->o.hash_bits < 64)
-	{
-		h.low64 &= ((uint64_t) 1 << p->o.hash_bits) - 1;
-		h.high64 = 0;
-	}
-	return h;
-}
-
-static XXH128_hash_t
-hash_key(const LlmPrefix *p, uint64_t salt)
-{
-	uint64_t parts[4] = {TAG_SALT, salt, TAG_NUMERICS, p->o.numerics};
-
-	return shorten(p, XXH3_128bits(parts, sizeof(parts)));
-}
-
-/* Of the page with these 64 tokens after the page whose hash is parent. */
-static XXH128_hash_t
-hash_page(const LlmPrefix *p, XXH128_hash_t parent, const int32_t *ids)
-{
-	struct
-	{
-		uint64_t tag;
-		uint64_t parent[2];
-		int32_t ids[LLM_PAGE_TOKENS];
-	} text = {.tag = TAG_PAGE, .parent = {parent.low64, parent.high64}};
-
-	memcpy(text.ids, ids, sizeof(text.ids));
-	return shorten(p, XXH3_128bits(&text, sizeof(text)));
-}
-
-static int32_t *
-bucket_of(const LlmPrefix *p, XXH128_hash_t h)
-{
-	return &p->buckets[h.low64 & p->bucket_mask];
-}
-
-static bool
-is_entry(const LlmPrefix *p, int32_t id, XXH128_hash_t h, uint64_t salt, int32_t parent,
-		 const int32_t *ids)
-{
-	const Entry *e = &p->entries[id];
-
-	return XXH128_isEqual(e->hash, h) && e->parent == parent && e->salt == salt &&
-		   memcmp(p->tokens + (size_t) id * LLM_PAGE_TOKENS, ids, LLM_PAGE_TOKENS * sizeof(*ids)) ==
-			   0;
-}
-
-/* The entry of these tokens after parent, 0 = none. */
-static int32_t
-lookup(const LlmPrefix *p, XXH128_hash_t h, uint64_t salt, int32_t parent, const int32_t *ids)
-{
-	int32_t id = *bucket_of(p, h);
-
-	while (id != 0 && !is_entry(p, id, h, salt, parent, ids))
-		id = p->entries[id].chain;
-	return id;
-}
-
-/* The oldest entry without an owner leaves the cache; its pages are free. */
-static void
-evict(LlmPrefix *p)
-{
-	int32_t id = p->entries[0].newer;
-	int32_t *link = bucket_of(p, p->entries[id].hash);
-
-	while (*link != id)
-		link = &p->entries[*link].chain;
-	*link = p->entries[id].chain;
-	list_remove(p, id);
-	for (int g = 0; g < p->o.n_groups; g++)
-		llm_kv_pages_forget(p->pages[g], page_of(p, g, id));
-	p->n_entries--;
-	p->n_evictions++;
 }
 
 void
 llm_kv_prefix_switch(LlmPrefix *p, bool on)
 {
 	p->o.on = on;
-	while (!on && p->entries[0].newer != 0)
-		evict(p);
+	if (on)
+		return;
+	while (p->entries[0].newer != 0)
+		llm_kv_entry_forget(p, p->entries[0].newer);
+	llm_kv_pin_clear(p); /* after those without an owner: their descendants are among these */
+}
+
+bool
+llm_kv_prefix_on(const LlmPrefix *p)
+{
+	return p->o.on;
 }
 
 /* ---- pages ---- */
@@ -235,11 +98,17 @@ llm_kv_prefix_available(const LlmPrefix *p)
 	return c.free + c.cached;
 }
 
+int32_t
+llm_kv_prefix_empty(const LlmPrefix *p)
+{
+	return llm_kv_pages_counts(p->pages[0]).free;
+}
+
 void
 llm_kv_prefix_alloc(LlmPrefix *p, int32_t *const *table, int32_t i)
 {
-	if (llm_kv_pages_counts(p->pages[0]).free == 0)
-		evict(p);
+	if (llm_kv_prefix_empty(p) == 0)
+		llm_kv_entry_evict(p);
 	for (int g = 0; g < p->o.n_groups; g++)
 		table[g][i] = llm_kv_pages_alloc(p->pages[g]);
 }
@@ -247,50 +116,79 @@ llm_kv_prefix_alloc(LlmPrefix *p, int32_t *const *table, int32_t i)
 void
 llm_kv_prefix_release(LlmPrefix *p, int32_t *const *table, int32_t i)
 {
-	int32_t id = table[0][i];
-
-	for (int g = 0; g < p->o.n_groups; g++)
-		llm_kv_pages_release(p->pages[g], table[g][i]);
-	if (!llm_kv_pages_kept(p->pages[0], id) || llm_kv_pages_refs(p->pages[0], id) > 0)
-		return;
-	list_push(p, id);
-	if (!p->o.on)
-		evict(p); /* nothing older is there when off */
+	if (llm_kv_entry_is(p, table[0][i]))
+		llm_kv_entry_release(p, table[0][i]);
+	else
+		for (int g = 0; g < p->o.n_groups; g++)
+			llm_kv_pages_release(p->pages[g], table[g][i]);
 }
 
-/* ---- the cache ---- */
+int32_t
+llm_kv_prefix_page(const LlmPrefix *p, int g, int32_t entry)
+{
+	return g == 0 ? entry : p->twin[g][entry];
+}
+
+/* ---- hits ---- */
+
+void
+llm_kv_prefix_hash(const LlmPrefix *p, uint64_t salt, const int32_t *ids, int32_t n,
+				   LlmPageHash *hashes, int32_t n_done)
+{
+	for (int32_t i = n_done; i < n / LLM_PAGE_TOKENS; i++)
+		hashes[i] = llm_kv_entry_hash(p, i == 0 ? llm_kv_entry_hash_key(p, salt) : hashes[i - 1],
+									  ids + (size_t) i * LLM_PAGE_TOKENS);
+}
 
 LlmPrefixHit
-llm_kv_prefix_find(const LlmPrefix *p, uint64_t salt, const int32_t *ids, int32_t n)
+llm_kv_prefix_walk(const LlmPrefix *p, const LlmPrefixText *text, int32_t most, int32_t n_children)
 {
 	LlmPrefixHit hit = {0};
-	XXH128_hash_t h = hash_key(p, salt);
+	int32_t root = llm_kv_root_find(p, text->salt);
 
-	for (; p->o.on && (hit.n_pages + 1) * LLM_PAGE_TOKENS < n; hit.n_pages++)
+	if (!p->o.on || root == 0)
+		return hit;
+	for (; (hit.n_pages + 1) * LLM_PAGE_TOKENS <= most; hit.n_pages++)
 	{
-		const int32_t *page = ids + (size_t) hit.n_pages * LLM_PAGE_TOKENS;
-		int32_t id;
+		int32_t id = llm_kv_entry_find(p, text->hashes[hit.n_pages], root, hit.last,
+									   text->ids + (size_t) hit.n_pages * LLM_PAGE_TOKENS);
 
-		h = hash_page(p, h, page);
-		if ((id = lookup(p, h, salt, hit.last, page)) == 0)
+		if (id == 0)
 			break;
 		hit.n_idle += llm_kv_pages_refs(p->pages[0], id) == 0;
 		hit.last = id;
 	}
+	hit.source = llm_kv_entry_child(p, root, hit.last, n_children,
+									text->ids + (size_t) hit.n_pages * LLM_PAGE_TOKENS,
+									most - hit.n_pages * LLM_PAGE_TOKENS, &hit.n_copy);
 	return hit;
+}
+
+LlmPrefixHit
+llm_kv_prefix_find(const LlmPrefix *p, const LlmPrefixText *text)
+{
+	return llm_kv_prefix_walk(p, text, text->n - 1, LLM_PREFIX_CHILDREN);
 }
 
 /* The entry's page at place i of a table, with one more owner. */
 static void
 take_entry(LlmPrefix *p, int32_t id, int32_t *const *table, int32_t i)
 {
-	if (llm_kv_pages_refs(p->pages[0], id) == 0)
-		list_remove(p, id);
 	for (int g = 0; g < p->o.n_groups; g++)
-	{
-		table[g][i] = page_of(p, g, id);
-		llm_kv_pages_ref(p->pages[g], table[g][i]);
-	}
+		table[g][i] = llm_kv_prefix_page(p, g, id);
+	llm_kv_entry_ref(p, id);
+}
+
+/* The page at place i gives way to an entry with at least its tokens: as a tail it is of no more use,
+ * unless it is pinned. */
+static void
+give_way(LlmPrefix *p, int32_t *const *table, int32_t i)
+{
+	int32_t id = table[0][i];
+
+	if (llm_kv_entry_is_tail(p, id) && p->entries[id].n_pins == 0)
+		llm_kv_entry_forget(p, id);
+	llm_kv_prefix_release(p, table, i);
 }
 
 void
@@ -302,142 +200,77 @@ llm_kv_prefix_take(LlmPrefix *p, const LlmPrefixHit *hit, int32_t from, int32_t 
 	for (int32_t i = hit->n_pages - 1; i >= from; i--)
 	{
 		if (i < n_own)
-			llm_kv_prefix_release(p, table, i);
+			give_way(p, table, i);
 		take_entry(p, id, table, i);
 		id = p->entries[id].parent;
 	}
+	if (hit->source != 0)
+		llm_kv_entry_touch(p, hit->source);
 }
 
-static void
-insert(LlmPrefix *p, XXH128_hash_t h, uint64_t salt, int32_t parent, const int32_t *ids,
-	   int32_t *const *table, int32_t i)
-{
-	int32_t id = table[0][i];
-	int32_t *head = bucket_of(p, h);
-
-	p->entries[id] = (Entry){.hash = h, .salt = salt, .parent = parent, .chain = *head};
-	*head = id;
-	memcpy(p->tokens + (size_t) id * LLM_PAGE_TOKENS, ids, LLM_PAGE_TOKENS * sizeof(*ids));
-	for (int g = 0; g < p->o.n_groups; g++)
-	{
-		if (g > 0)
-			p->twin[g][id] = table[g][i];
-		llm_kv_pages_keep(p->pages[g], table[g][i]);
-	}
-	p->n_entries++;
-}
+/* ---- what is entered ---- */
 
 bool
-llm_kv_prefix_enter(LlmPrefix *p, uint64_t salt, const int32_t *ids, int32_t i,
-					int32_t *const *table)
+llm_kv_prefix_enter(LlmPrefix *p, const LlmPrefixText *text, int32_t i, int32_t *const *table)
 {
-	const int32_t *page = ids + (size_t) i * LLM_PAGE_TOKENS;
+	const int32_t *ids = text->ids + (size_t) i * LLM_PAGE_TOKENS;
 	int32_t parent = i == 0 ? 0 : table[0][i - 1];
-	XXH128_hash_t h;
+	int32_t root = p->o.on ? llm_kv_root_get(p, text->salt) : 0;
 	int32_t id;
 
-	if (!p->o.on)
+	if (root == 0)
 		return false;
-	h = hash_page(p, i == 0 ? hash_key(p, salt) : p->entries[parent].hash, page);
-	if ((id = lookup(p, h, salt, parent, page)) == 0)
-		insert(p, h, salt, parent, page, table, i);
-	else
+	if ((id = llm_kv_entry_find(p, text->hashes[i], root, parent, ids)) != 0)
 	{
-		llm_kv_prefix_release(p, table, i);
+		give_way(p, table, i);
 		take_entry(p, id, table, i);
+		return true;
 	}
+	id = table[0][i];
+	if (!llm_kv_entry_is(p, id))
+		llm_kv_entry_add(p, root, parent, table, i);
+	llm_kv_entry_grow(p, id, ids, LLM_PAGE_TOKENS);
+	llm_kv_entry_publish(p, id, text->hashes[i]);
 	return true;
 }
 
-/* ---- watching ---- */
-
-LlmPageCounts
-llm_kv_prefix_counts(const LlmPrefix *p)
+void
+llm_kv_prefix_enter_tail(LlmPrefix *p, const LlmPrefixText *text, int32_t *const *table)
 {
-	LlmPageCounts sum = {0};
+	int32_t i = text->n / LLM_PAGE_TOKENS;
+	int32_t n = text->n % LLM_PAGE_TOKENS;
+	const int32_t *ids = text->ids + (size_t) i * LLM_PAGE_TOKENS;
+	int32_t parent = i == 0 ? 0 : table[0][i - 1];
+	int32_t root = p->o.on && n > 0 ? llm_kv_root_get(p, text->salt) : 0;
+	int32_t n_known = 0;
 
-	for (int g = 0; g < p->o.n_groups; g++)
+	if (root == 0)
+		return;
+	if (!llm_kv_entry_is(p, table[0][i]))
 	{
-		LlmPageCounts c = llm_kv_pages_counts(p->pages[g]);
-
-		sum.total += c.total;
-		sum.free += c.free;
-		sum.cached += c.cached;
-		sum.referenced += c.referenced;
+		llm_kv_entry_child(p, root, parent, LLM_PREFIX_CHILDREN, ids, n, &n_known);
+		if (n_known == n)
+			return;
+		llm_kv_entry_add(p, root, parent, table, i);
 	}
-	return sum;
+	llm_kv_entry_grow(p, table[0][i], ids, n);
 }
 
-int64_t
-llm_kv_prefix_evictions(const LlmPrefix *p)
+/* ---- what is needed ---- */
+
+void
+llm_kv_prefix_marks_begin(LlmPrefix *p)
 {
-	return p->n_evictions;
+	p->mark++;
 }
 
-bool
-llm_kv_prefix_audit_pages(const LlmPrefix *p, int g, const int32_t *held, LlmError *err)
+void
+llm_kv_prefix_mark(LlmPrefix *p, const LlmPrefixText *text)
 {
-	return llm_kv_pages_audit(p->pages[g], held, err);
-}
+	LlmPrefixHit hit = llm_kv_prefix_find(p, text);
 
-/* The list holds what has no owner, in order; place[] gets the places from 1, 0 = not in it. */
-static int32_t
-audit_list(const LlmPrefix *p)
-{
-	int32_t n = 0;
-
-	memset(p->place, 0, (size_t) p->o.n_pages * sizeof(*p->place));
-	for (int32_t id = p->entries[0].newer; id != 0; id = p->entries[id].newer)
-	{
-		if (p->place[id] != 0 || !llm_kv_pages_kept(p->pages[0], id) ||
-			llm_kv_pages_refs(p->pages[0], id) != 0 || p->entries[p->entries[id].newer].older != id)
-			return -1;
-		p->place[id] = ++n;
-	}
-	return n;
-}
-
-/* One entry: its pages are kept, its hash is that of its tokens and it is found by it, its parent is
- * an entry with at least its owners, and goes after it. */
-static bool
-audit_entry(const LlmPrefix *p, int32_t id)
-{
-	const Entry *e = &p->entries[id];
-	const int32_t *ids = p->tokens + (size_t) id * LLM_PAGE_TOKENS;
-	int32_t refs = llm_kv_pages_refs(p->pages[0], id);
-	XXH128_hash_t above = e->parent == 0 ? hash_key(p, e->salt) : p->entries[e->parent].hash;
-
-	for (int g = 1; g < p->o.n_groups; g++)
-		if (!llm_kv_pages_kept(p->pages[g], p->twin[g][id]) ||
-			llm_kv_pages_refs(p->pages[g], p->twin[g][id]) != refs)
-			return false;
-	if (!XXH128_isEqual(hash_page(p, above, ids), e->hash) ||
-		lookup(p, e->hash, e->salt, e->parent, ids) != id || (refs == 0) != (p->place[id] > 0))
-		return false;
-	return e->parent == 0 || (llm_kv_pages_kept(p->pages[0], e->parent) &&
-							  llm_kv_pages_refs(p->pages[0], e->parent) >= refs &&
-							  (p->place[e->parent] == 0 || p->place[e->parent] > p->place[id]));
-}
-
-bool
-llm_kv_prefix_audit(const LlmPrefix *p, LlmError *err)
-{
-	int32_t n_entries = 0;
-	int32_t n_idle = audit_list(p);
-	bool ok = n_idle >= 0;
-
-	for (int32_t id = 1; id < p->o.n_pages && ok; id++)
-		if (llm_kv_pages_kept(p->pages[0], id))
-		{
-			n_entries++;
-			ok = audit_entry(p, id);
-		}
-	for (int g = 0; g < p->o.n_groups && ok; g++)
-		ok = llm_kv_pages_counts(p->pages[g]).cached == n_idle;
-	if (ok && n_entries == p->n_entries)
-		return true;
-	llm_error_set(err, LLM_E_INTERNAL,
-				  "the prefix cache is broken: %d entries, %d counted, %d idle", n_entries,
-				  p->n_entries, n_idle);
-	return false;
+	if (hit.source != 0)
+		p->entries[hit.source].mark = p->mark;
+	for (int32_t id = hit.last; id != 0; id = p->entries[id].parent)
+		p->entries[id].mark = p->mark;
 }

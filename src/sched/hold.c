@@ -19,34 +19,87 @@ llm_sched_hold_drop(LlmPrefix *p, LlmSeq *seq)
 	while (seq->n_pages > 0)
 		llm_kv_prefix_release(p, seq->table, --seq->n_pages);
 	seq->n_computed = 0;
+	seq->n_stored = 0;
 	seq->n_entered = 0;
 }
 
-LlmPrefixHit
-llm_sched_hold_find(const LlmPrefix *p, const LlmSeq *seq)
+LlmPrefixText
+llm_sched_hold_text(const LlmPrefix *p, LlmSeq *seq, int32_t n)
 {
-	return llm_kv_prefix_find(p, seq->salt, seq->tokens.ids, (int32_t) seq->tokens.len);
+	int32_t n_full = n / LLM_PAGE_TOKENS;
+
+	if (n_full > seq->n_hashed)
+	{
+		llm_kv_prefix_hash(p, seq->salt, seq->tokens.ids, n, seq->hashes, seq->n_hashed);
+		seq->n_hashed = n_full;
+	}
+	return (LlmPrefixText){seq->salt, seq->tokens.ids, n, seq->hashes};
 }
 
-void
-llm_sched_hold_take(LlmPrefix *p, LlmSeq *seq, const LlmPrefixHit *hit)
+LlmPrefixHit
+llm_sched_hold_find(const LlmPrefix *p, LlmSeq *seq)
 {
-	int32_t n = hit->n_pages * LLM_PAGE_TOKENS;
+	LlmPrefixText text;
+
+	if (seq->fresh || !llm_kv_prefix_on(p))
+		return (LlmPrefixHit){0};
+	text = llm_sched_hold_text(p, seq, (int32_t) seq->tokens.len);
+	return llm_kv_prefix_find(p, &text);
+}
+
+/* Note what a hit of n tokens saves. The tokens of a sequence that was preempted are its own. */
+static void
+count(LlmPrefix *p, LlmSeq *seq, const LlmPrefixHit *hit)
+{
+	int32_t n_full = hit->n_pages * LLM_PAGE_TOKENS;
+	int32_t n = llm_kv_prefix_hit_tokens(hit);
+
+	if (seq->n_preempted > 0)
+		return;
+	llm_kv_prefix_saved(p, seq->salt, n - seq->n_computed, seq->n_cached == 0);
+	seq->n_cached += n - seq->n_computed;
+	seq->n_copied += n - (n_full > seq->n_computed ? n_full : seq->n_computed);
+}
+
+bool
+llm_sched_hold_take(LlmPrefix *p, LlmSeq *seq, const LlmPrefixHit *hit, LlmPlan *plan)
+{
+	int32_t from[LLM_KV_GROUPS_MAX];
+	int32_t n = llm_kv_prefix_hit_tokens(hit);
 
 	if (n <= seq->n_computed)
-		return;
+		return llm_sched_hold_grow(p, seq);
+	for (int g = 0; g < seq->n_groups; g++)
+		from[g] = hit->source == 0 ? 0 : llm_kv_prefix_page(p, g, hit->source);
 	llm_kv_prefix_take(p, hit, seq->n_entered, seq->n_pages, seq->table);
-	if (seq->n_preempted == 0)
-		seq->n_cached += n - seq->n_computed;
+	count(p, seq, hit);
 	seq->n_computed = n;
+	seq->n_stored = n;
 	seq->n_entered = hit->n_pages;
 	seq->n_pages = seq->n_pages > hit->n_pages ? seq->n_pages : hit->n_pages;
+	if (!llm_sched_hold_grow(p, seq))
+		return false;
+	for (int g = 0; g < seq->n_groups && hit->n_copy > 0; g++)
+		if (from[g] != seq->table[g][hit->n_pages]) /* else it was evicted for this very place */
+			plan->copies[plan->n_copies++] =
+				(LlmPlanCopy){g, from[g], seq->table[g][hit->n_pages], hit->n_copy};
+	return true;
 }
 
 void
 llm_sched_hold_enter(LlmPrefix *p, LlmSeq *seq)
 {
-	while (!seq->spoiled && (seq->n_entered + 1) * LLM_PAGE_TOKENS <= seq->n_computed &&
-		   llm_kv_prefix_enter(p, seq->salt, seq->tokens.ids, seq->n_entered, seq->table))
+	LlmPrefixText text;
+
+	if (seq->spoiled)
+		return;
+	seq->n_stored = seq->n_computed;
+	if (!llm_kv_prefix_on(p))
+		return;
+	text = llm_sched_hold_text(p, seq, seq->n_stored);
+	while ((seq->n_entered + 1) * LLM_PAGE_TOKENS <= seq->n_stored &&
+		   llm_kv_prefix_enter(p, &text, seq->n_entered, seq->table))
 		seq->n_entered++;
+	if (seq->n_entered == seq->n_stored / LLM_PAGE_TOKENS)
+		llm_kv_prefix_enter_tail(p, &text, seq->table);
 }

@@ -6,6 +6,7 @@
 
 #include "core/rng.h"
 #include "kv/prefix.h"
+#include "sched/ahead.h"
 #include "sched/hold.h"
 #include "sched/queue.h"
 
@@ -20,7 +21,7 @@ struct LlmSched
 	LlmSeq **running;    /* [o.max_running] best first */
 	int32_t n_running;
 	int32_t cursor; /* running index at which the next step's decodes begin */
-	LlmPlan plan;   /* items [o.max_running] */
+	LlmPlan plan;   /* items [o.max_running], copies [o.max_running * o.n_groups] */
 	bool in_flight; /* the plan runs: between next and done */
 	uint64_t n_steps;
 	uint64_t n_arrivals;
@@ -54,10 +55,13 @@ llm_sched_create(const LlmSchedOptions *o, LlmSched **out, LlmError *err)
 	s->max_out = o->max_out != 0 ? o->max_out : o->max_rows;
 	s->running = calloc((size_t) o->max_running, sizeof(*s->running));
 	s->plan.items = calloc((size_t) o->max_running, sizeof(*s->plan.items));
+	s->plan.copies =
+		calloc((size_t) o->max_running * (size_t) o->n_groups, sizeof(*s->plan.copies));
 	st = llm_kv_prefix_create(&po, &s->prefix, err);
 	if (st == LLM_OK)
 		s->held = calloc((size_t) o->n_pages, sizeof(*s->held));
-	if (st == LLM_OK && (s->running == NULL || s->plan.items == NULL || s->held == NULL))
+	if (st == LLM_OK &&
+		(s->running == NULL || s->plan.items == NULL || s->plan.copies == NULL || s->held == NULL))
 		st = llm_error_set(err, LLM_E_MEMORY, "out of memory for a scheduler of %d sequences",
 						   o->max_running);
 	if (st == LLM_OK)
@@ -75,6 +79,7 @@ llm_sched_free(LlmSched *s)
 	llm_kv_prefix_free(s->prefix);
 	free(s->running);
 	free(s->plan.items);
+	free(s->plan.copies);
 	free(s->held);
 	free(s);
 }
@@ -100,7 +105,8 @@ llm_sched_prefix_set(LlmSched *s, bool on)
 
 /* ---- the running list ---- */
 
-static void
+/* Returns its place. */
+static int32_t
 running_insert(LlmSched *s, LlmSeq *seq)
 {
 	int32_t i = s->n_running;
@@ -115,6 +121,7 @@ running_insert(LlmSched *s, LlmSeq *seq)
 	if (i < s->cursor)
 		s->cursor++;
 	seq->state = LLM_SEQ_RUNNING;
+	return i;
 }
 
 static void
@@ -254,13 +261,16 @@ step_decodes(LlmSched *s, int32_t n_left)
 	}
 }
 
-/* The next chunk of seq, as long as rows and outputs are left. Every decode has had its output, so
- * what a full step of outputs cuts off is at most a row that completes and a tail of scores. */
+/* The next chunk of running[i], as long as rows and outputs are left. Every decode has had its output,
+ * so what a full step of outputs cuts off is at most a row that completes and a tail of scores. */
 static void
-step_prefill(LlmSched *s, LlmSeq *seq)
+step_prefill(LlmSched *s, int32_t i)
 {
+	LlmSeq *seq = s->running[i];
 	int32_t n = rest(seq) < budget(s) ? rest(seq) : budget(s);
 
+	if (n > 0 && llm_sched_ahead_waits(s->prefix, s->running, i, seq))
+		return;
 	while (n > 0 && outputs(seq, n) > s->max_out - s->plan.n_out)
 		n--;
 	if (n > 0)
@@ -269,12 +279,12 @@ step_prefill(LlmSched *s, LlmSeq *seq)
 
 /* A prefill goes on, from the pages that another sequence has entered meanwhile if that is further. */
 static void
-step_prefill_on(LlmSched *s, LlmSeq *seq)
+step_prefill_on(LlmSched *s, int32_t i)
 {
-	LlmPrefixHit hit = llm_sched_hold_find(s->prefix, seq);
+	LlmPrefixHit hit = llm_sched_hold_find(s->prefix, s->running[i]);
 
-	llm_sched_hold_take(s->prefix, seq, &hit);
-	step_prefill(s, seq);
+	llm_sched_hold_take(s->prefix, s->running[i], &hit, &s->plan);
+	step_prefill(s, i);
 }
 
 /* Free pages that must remain after an admission, so that running sequences can grow for a while
@@ -299,13 +309,13 @@ step_admit(LlmSched *s)
 		if (llm_seq_pages((int32_t) seq->tokens.len) - hit.n_pages + watermark(s) >
 			llm_kv_prefix_available(s->prefix) - hit.n_idle)
 			return;
-		llm_sched_hold_take(s->prefix, seq, &hit);
-		llm_sched_hold_grow(s->prefix, seq); /* there are enough: that was the condition */
+		if (seq->ticket == 0 && !seq->fresh)
+			llm_kv_prefix_looked(s->prefix, seq->salt);
+		llm_sched_hold_take(s->prefix, seq, &hit, &s->plan); /* there are pages: see above */
 		llm_sched_queue_unlink(&s->queue, seq);
 		if (seq->ticket == 0)
 			seq->ticket = ++s->n_tickets;
-		running_insert(s, seq);
-		step_prefill(s, seq);
+		step_prefill(s, running_insert(s, seq));
 	}
 }
 
@@ -313,6 +323,7 @@ const LlmPlan *
 llm_sched_next(LlmSched *s)
 {
 	s->n_steps++;
+	s->plan.n_copies = 0;
 	s->plan.n_items = 0;
 	s->plan.n_rows = 0;
 	s->plan.n_out = 0;
@@ -322,7 +333,7 @@ llm_sched_next(LlmSched *s)
 	step_decodes(s, rows_for_prefill(s));
 	for (int32_t i = 0; i < s->n_running; i++)
 		if (rest(s->running[i]) > 1)
-			step_prefill_on(s, s->running[i]);
+			step_prefill_on(s, i);
 	if (s->plan.n_preempted == 0)
 		step_admit(s);
 	step_decodes(s, 0);
@@ -469,8 +480,8 @@ static bool
 audit_seq(const LlmSched *s, const LlmSeq *seq, int g)
 {
 	if (seq->n_computed < 0 || seq->n_computed > (int32_t) seq->tokens.len ||
-		seq->n_pages < llm_seq_pages(seq->n_computed) ||
-		seq->n_entered > seq->n_computed / LLM_PAGE_TOKENS ||
+		seq->n_pages < llm_seq_pages(seq->n_computed) || seq->n_stored > seq->n_computed ||
+		seq->n_entered > seq->n_stored / LLM_PAGE_TOKENS ||
 		seq->n_pages > llm_seq_pages((int32_t) seq->tokens.len))
 		return false;
 	for (int32_t i = 0; i < seq->n_pages; i++)

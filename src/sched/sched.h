@@ -23,7 +23,12 @@
  * Free means free or cached: pages that hold a prefix nobody uses now are taken when none is empty.
  * An admitted sequence starts after its longest cached prefix, and each later step of its prefill
  * jumps to the end of what others have entered meanwhile; that changes what is computed, never a
- * bit. Full pages are entered by llm_sched_done, prompt and generated tokens alike (kv/prefix.h).
+ * bit. What is stored is entered by llm_sched_done, prompt and generated tokens alike
+ * (kv/prefix.h). What a sequence before it is about to compute a prefill waits for (sched/ahead.h).
+ *
+ * A prefix may end within a page: then the beginning of the page is copied into the sequence's own.
+ * A plan's copies are done in order before its rows, and each was planned when its source was intact:
+ * whatever the source's page is given to later in the same step is written after the copy.
  *
  * Bounds in steps for what is not preempted, with R = max_rows, r = max(1, R / 8) and D decodes:
  *   - a decode has a row in every step while D <= R - r, whatever arrives; else at least one in
@@ -75,7 +80,8 @@ typedef struct LlmPlanItem
 	bool completes; /* the last row's output is the next token */
 } LlmPlanItem;
 
-/* The first n_tokens of a page, to be copied before the step's rows are computed. */
+/* The first n_tokens of a page, to be copied before the step's rows are computed. Source and target
+ * are never the same. */
 typedef struct LlmPlanCopy
 {
 	int32_t group;
@@ -128,7 +134,8 @@ const LlmPlan *llm_sched_next(LlmSched *s);
 
 /* The step has run or failed: its pages are no longer in use by it. stored = it ran well, so its rows
  * are in their pages and full pages may be cached. Call before tokens are appended or sequences
- * removed. After a failure every sequence of the step must be removed. */
+ * removed. After a failure every running sequence must be removed: a
+ * copy may be missing. */
 void llm_sched_done(LlmSched *s, bool stored);
 
 int32_t llm_sched_running(const LlmSched *s);

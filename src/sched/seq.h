@@ -13,6 +13,7 @@
 
 #include "core/status.h"
 #include "core/str.h"
+#include "kv/prefix.h"
 #include "tensor/kv_spec.h"
 
 typedef enum LlmSeqState
@@ -43,8 +44,11 @@ typedef struct LlmSeq
 	bool stepped;        /* finished its known tokens at least once since its admission */
 	int32_t n_scored;    /* prompt positions whose output was given: none is given twice */
 	int32_t n_charged;   /* positions up to here are paid for or were free */
+	int32_t n_stored;    /* tokens whose KV is stored: n_computed without the step in flight */
 	int32_t n_cached;    /* tokens found in the cache before its first token */
-	int32_t n_entered;   /* pages from the first on that are entries of the cache */
+	int32_t n_copied;    /* of them copied out of another sequence's page */
+	int32_t n_entered;   /* pages from the first on that are full entries of the cache */
+	int32_t n_hashed;    /* full pages whose hash is known */
 	bool spoiled;        /* set by the owner before llm_sched_done: what the step stored must not be
 							entered, and the owner removes the sequence */
 	uint64_t arrival;    /* order of submission, from 1 */
@@ -53,6 +57,7 @@ typedef struct LlmSeq
 	int32_t cap_pages;   /* room in each table */
 	int32_t n_groups;    /* tables */
 	int32_t *table[LLM_KV_GROUPS_MAX]; /* [cap_pages] page ids; owned */
+	LlmPageHash *hashes;               /* [cap_pages] of the full pages; owned */
 	struct LlmShare *home;             /* its client's share, see sched/queue.h */
 	struct LlmSeq *prev, *next;        /* beside others that wait */
 	void *owner;                       /* not the scheduler's */

@@ -178,6 +178,24 @@ seq_submit(World *w, uint64_t client, int32_t priority, int32_t n_prompt, int32_
 	return seq;
 }
 
+/* What the plan copies is the device's first work. */
+static inline void
+device_copy(World *w, const LlmPlan *plan)
+{
+	for (int32_t i = 0; i < plan->n_copies; i++)
+	{
+		const LlmPlanCopy *c = &plan->copies[i];
+
+		assert_in_range(c->from, 1, w->n_pages - 1);
+		assert_in_range(c->to, 1, w->n_pages - 1);
+		assert_in_range(c->n_tokens, 1, LLM_PAGE_TOKENS);
+		assert_int_not_equal(c->from, c->to);
+		memcpy(w->store[c->group] + c->to * LLM_PAGE_TOKENS,
+			   w->store[c->group] + c->from * LLM_PAGE_TOKENS,
+			   (size_t) c->n_tokens * sizeof(int32_t));
+	}
+}
+
 /* Store the rows of a batch, then compute each output from the store alone. */
 static inline void
 device_run(World *w, const LlmBatch *b, int32_t *picked)
@@ -284,6 +302,7 @@ world_step(World *w, LlmSeq *cancel)
 		w->client_rows[it->seq->client % 16] += it->n;
 	}
 	assert_true(!alone || plan->n_items == 1);
+	device_copy(w, plan);
 	if (n_rows > 0)
 	{
 		const LlmBatch *b = llm_pack_fill(w->pack, plan, false, false);

@@ -175,6 +175,7 @@ engine_open(const Way *w, LlmEngineEvents events, Trace *t, LlmEngine **e)
 	LlmError err = {0};
 
 	o.isa = w->isa;
+	o.prefix_cache = false; /* every position is to be computed: see test_engine_prefix.c */
 	o.threads = w->threads;
 	o.max_batch_tokens = w->max_batch_tokens;
 	o.max_running = w->max_running;
