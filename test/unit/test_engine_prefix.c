@@ -293,7 +293,7 @@ cold_and_warm(const char *kv_type)
 		llm_engine_stats(rig.e, &s);
 		assert_int_equal(s.cached_tokens > 0, w->cache);
 		assert_int_equal(s.kv_pages_cached > 0, w->cache);
-		assert_int_equal(s.preemptions > 0, w->preempt_every > 0);
+		assert_true(w->kv_nbytes > 0 || (s.preemptions > 0) == (w->preempt_every > 0));
 		rig_fini(&rig);
 	}
 	rig_fini(&ref);
@@ -310,6 +310,12 @@ static void
 no_bit_changes_f32_kv(void **state)
 {
 	cold_and_warm("f32");
+}
+
+static void
+no_bit_changes_int8_kv(void **state)
+{
+	cold_and_warm("int8");
 }
 
 /* A prompt that goes on from an answer finds the answer's pages too. */
@@ -401,7 +407,7 @@ neighbours_share_in_flight(void **state)
 	compare(way.what, &ref, &rig, reqs, 8);
 	llm_engine_stats(rig.e, &s);
 	assert_int_equal(s.prompt_tokens, 8 * 200);
-	assert_true(s.cached_tokens >= 6 * 192);
+	assert_int_equal(s.cached_tokens, 7 * 192);
 	rig_fini(&rig);
 	rig_fini(&ref);
 	free(reqs);
@@ -413,6 +419,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_bit_changes_f16_kv),
 		cmocka_unit_test(no_bit_changes_f32_kv),
+		cmocka_unit_test(no_bit_changes_int8_kv),
 		cmocka_unit_test(an_answer_is_the_next_prompts_prefix),
 		cmocka_unit_test(two_salts_never_share),
 		cmocka_unit_test(it_can_be_turned_off_and_on),

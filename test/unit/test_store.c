@@ -1,7 +1,7 @@
 /*
  * test_store.c - the KV store on the echo device: sizes, copies, whole pages out and in, bounds.
  *
- * links: kv echo tensor core
+ * links: kv echo sample tensor core
  */
 #include <stdarg.h>
 #include <stddef.h>
