@@ -44,7 +44,7 @@ BEGIN
 	RETURN (plan -> 0 -> 'Plan' ->> 'LLM Cached Tokens')::float8 / shareable;
 END
 $$;
-SELECT part >= 0.9 AS enough, part <= 1 AS possible FROM cached_part(
+SELECT part >= 0.85 AS enough, part <= 1 AS possible FROM cached_part(
 	$$SELECT llm_generate(prompt, max_tokens => 16, options => '{"raw": true}') FROM reviews$$,
 	$$SELECT prompt FROM reviews$$) part;
 
