@@ -261,6 +261,20 @@ RETURNS SETOF record
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100
 AS 'MODULE_PATHNAME', 'llm_stat_users';
 
+CREATE FUNCTION llm.stat_get_prefixes(
+	OUT server oid,
+	OUT datid oid,
+	OUT roleid oid,
+	OUT blocks bigint,
+	OUT pinned bigint,
+	OUT lookups bigint,
+	OUT hits bigint,
+	OUT tokens_saved bigint,
+	OUT evictions bigint)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10
+AS 'MODULE_PATHNAME', 'llm_stat_prefixes';
+
 CREATE VIEW llm.models AS
 SELECT s.srvname AS name,
 	s.srvowner::pg_catalog.regrole AS owner,
@@ -343,11 +357,26 @@ FROM llm.stat_get_users() AS u
 		ORDER BY r.role::oid DESC
 		LIMIT 1) AS q ON true;
 
+CREATE VIEW llm.prefix_cache AS
+SELECT s.srvname AS model,
+	d.datname AS database,
+	r.rolname AS role,
+	p.blocks,
+	p.pinned,
+	p.lookups,
+	p.hits,
+	p.tokens_saved,
+	p.evictions
+FROM llm.stat_get_prefixes() AS p
+	LEFT JOIN pg_catalog.pg_foreign_server AS s ON s.oid OPERATOR(pg_catalog.=) p.server
+	LEFT JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) p.datid
+	LEFT JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) p.roleid;
+
 -- ---- rights: a model needs USAGE, loading needs its ownership, a restart is for superusers ----
 
 REVOKE ALL ON FUNCTION @extschema@.llm_engine_restart() FROM PUBLIC;
 GRANT USAGE ON SCHEMA llm TO PUBLIC;
-GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_activity, llm.stat_users TO PUBLIC;
+GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_activity, llm.stat_users, llm.prefix_cache TO PUBLIC;
 GRANT SELECT ON llm.quotas TO pg_monitor;
 
 -- ---- comments ----
@@ -363,6 +392,7 @@ COMMENT ON COLUMN llm.quotas.tokens_per_period IS 'tokens of prompts and answers
 COMMENT ON COLUMN llm.quotas.period IS 'begins with the first request after the last one has ended';
 COMMENT ON COLUMN llm.quotas.max_in_flight IS 'requests of all sessions at once; NULL = no limit';
 COMMENT ON VIEW llm.stat_users IS 'what roles have asked of the engine and what their quotas leave; own rows, all for pg_monitor';
+COMMENT ON VIEW llm.prefix_cache IS 'blocks of prompts that are kept, and what they saved; those that one shares, all for pg_monitor';
 COMMENT ON VIEW llm.stat_activity IS 'what backends ask of the engine; own ones, all for pg_monitor';
 
 COMMENT ON FUNCTION @extschema@.llm_generate(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
@@ -405,6 +435,8 @@ COMMENT ON FUNCTION llm.stat_get_users()
 	IS 'behind the view llm.stat_users';
 COMMENT ON FUNCTION llm.stat_get_activity()
 	IS 'behind the view llm.stat_activity';
+COMMENT ON FUNCTION llm.stat_get_prefixes()
+	IS 'behind the view llm.prefix_cache';
 COMMENT ON COLUMN llm.result.text IS 'the generated text';
 COMMENT ON COLUMN llm.result.reasoning IS 'what a reasoning model thought; not part of the text';
 COMMENT ON COLUMN llm.result.finish_reason IS 'stop, length, cancelled or error';

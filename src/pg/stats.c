@@ -1,5 +1,5 @@
-/* pg/stats.c - the functions behind llm.stat_engine, llm.models, llm.stat_activity and
- * llm.stat_users. */
+/* pg/stats.c - the functions behind llm.stat_engine, llm.models, llm.prefix_cache, llm.stat_activity
+ * and llm.stat_users. */
 #include "postgres.h"
 
 #include "catalog/pg_authid.h"
@@ -29,6 +29,7 @@ PG_FUNCTION_INFO_V1(llm_stat_engine);
 PG_FUNCTION_INFO_V1(llm_stat_models);
 PG_FUNCTION_INFO_V1(llm_stat_activity);
 PG_FUNCTION_INFO_V1(llm_stat_users);
+PG_FUNCTION_INFO_V1(llm_stat_prefixes);
 LLM_EXPORTS_END
 
 /* A row that is being filled column by column; starts as all NULL. */
@@ -75,9 +76,11 @@ row_end(Row *row)
 	tuplestore_putvalues(row->rsinfo->setResult, row->rsinfo->setDesc, row->values, row->nulls);
 }
 
+static const Llm__StatsRequest plain = LLM__STATS_REQUEST__INIT; /* asks for no details */
+
 /* What the engine says about itself; NULL when it is not up or does not say it in time. */
 static const Llm__StatsReply *
-ask_engine(void)
+ask_engine(const Llm__StatsRequest *question)
 {
 	LlmEngineStatus status;
 	LlmClientRequest *req;
@@ -90,7 +93,7 @@ ask_engine(void)
 	req = palloc0(sizeof(*req));
 	req->cxt = CurrentMemoryContext;
 	req->kind = LLM_CLIENT_STATS;
-	req->question = (Llm__StatsRequest) LLM__STATS_REQUEST__INIT;
+	req->question = *question;
 	llm_client_begin_owned(req);
 	if (!llm_client_wait_at_most(req, STATS_MS))
 		llm_client_end(req);
@@ -127,7 +130,7 @@ llm_stat_engine(PG_FUNCTION_ARGS)
 	memset(&status, 0, sizeof(status));
 	if (llm_shmem_attached())
 		llm_shmem_status(&status);
-	s = ask_engine();
+	s = ask_engine(&plain);
 	up = s != NULL;
 	all = up && has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 	row_begin(&row, fcinfo);
@@ -192,7 +195,7 @@ llm_stat_models(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 	models = llm_catalog_list_models();
-	s = models == NIL ? NULL : ask_engine();
+	s = models == NIL ? NULL : ask_engine(&plain);
 	foreach (lc, models)
 	{
 		LlmModel *model = lfirst(lc);
@@ -211,6 +214,58 @@ llm_stat_models(PG_FUNCTION_ARGS)
 		row_add(&row, info && info->has_kv_nbytes_per_token,
 				Int32GetDatum(info ? info->kv_nbytes_per_token : 0));
 		row_add_text(&row, s ? state : NULL);
+		row_end(&row);
+	}
+	return (Datum) 0;
+}
+
+/* The first of the registered models with a spec, or NULL. */
+static const LlmModel *
+find_model(List *models, const Llm__ModelSpec *spec)
+{
+	ListCell *lc;
+
+	foreach (lc, models)
+		if (same_spec(&((LlmModel *) lfirst(lc))->spec, spec))
+			return lfirst(lc);
+	return NULL;
+}
+
+/* llm.stat_get_prefixes(): what the current role may share; all for pg_read_all_stats. Counters of
+ * what others share would tell what they ask. */
+Datum
+llm_stat_prefixes(PG_FUNCTION_ARGS)
+{
+	Llm__StatsRequest question = LLM__STATS_REQUEST__INIT;
+	const Llm__StatsReply *s;
+	List *models;
+
+	InitMaterializedSRF(fcinfo, 0);
+	question.has_prefixes = question.prefixes = true;
+	if (!has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS))
+	{
+		question.has_database = question.has_role = true;
+		question.database = MyDatabaseId;
+		question.role = GetUserId();
+	}
+	models = llm_catalog_list_models();
+	s = ask_engine(&question);
+	for (size_t i = 0; s && i < s->n_prefixes; i++)
+	{
+		const Llm__PrefixStat *p = s->prefixes[i];
+		const LlmModel *model = find_model(models, p->spec);
+		Row row;
+
+		row_begin(&row, fcinfo);
+		row_add(&row, model != NULL, ObjectIdGetDatum(model ? model->server : InvalidOid));
+		row_add(&row, p->database != 0, ObjectIdGetDatum(p->database));
+		row_add(&row, p->role != 0, ObjectIdGetDatum(p->role));
+		row_add(&row, true, Int64GetDatum(p->blocks));
+		row_add(&row, true, Int64GetDatum(p->pinned));
+		row_add(&row, true, Int64GetDatum(p->lookups));
+		row_add(&row, true, Int64GetDatum(p->hits));
+		row_add(&row, true, Int64GetDatum(p->tokens_saved));
+		row_add(&row, true, Int64GetDatum(p->evictions));
 		row_end(&row);
 	}
 	return (Datum) 0;
