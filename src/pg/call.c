@@ -406,20 +406,33 @@ llm_call_poll(void)
 		llm_client_poll();
 }
 
+static LlmCallBytes
+bytes_of(ProtobufCBinaryData b)
+{
+	LlmCallBytes bytes = {.data = b.data, .len = b.len};
+
+	return bytes;
+}
+
 bool
 llm_call_prompt(const LlmCall *call, LlmCallPrompt *out)
 {
+	const Llm__Submit *m;
 	int i = 0;
 
 	while (i < call->n && is_null_element(call, i))
 		i++;
 	if (i == call->n || call->failure.sqlstate != 0)
 		return false;
+	m = &call->requests[i].submit;
 	out->model = call->model;
-	out->system.data = call->requests[i].submit.system.data;
-	out->system.len = call->requests[i].submit.system.len;
-	out->prompt.data = call->requests[i].submit.prompt.data;
-	out->prompt.len = call->requests[i].submit.prompt.len;
+	out->system = bytes_of(m->system);
+	out->prompt = bytes_of(m->prompt);
+	/* The first two turns of a conversation say enough. */
+	if (m->n_messages > 0)
+		out->system = bytes_of(m->messages[0]->content);
+	if (m->n_messages > 1)
+		out->prompt = bytes_of(m->messages[1]->content);
 	return true;
 }
 
