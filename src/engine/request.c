@@ -132,6 +132,7 @@ llm_req_create(const LlmRequest *from, const LlmTokens *prompt, int32_t max_new,
 	}
 	r->sample = from->sample;
 	r->ignore_eos = from->ignore_eos;
+	r->pin = from->kind == LLM_REQUEST_PIN;
 	r->seq.n_prompt = (int32_t) prompt->len;
 	r->seq.tenant = from->tenant;
 	r->seq.client = from->key.client;

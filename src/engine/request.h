@@ -47,6 +47,7 @@ typedef struct LlmReq
 	LlmSampleParams sample; /* with the model's defaults filled in */
 	int32_t n_new;          /* tokens generated */
 	bool ignore_eos;
+	bool pin; /* its prompt is to be pinned; it has no answer (pinned.h) */
 	LlmDetok detok;
 	LlmStop stop;
 	LlmBuf text;                /* whole characters; after a stop, without the stop string */

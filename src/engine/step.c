@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/pinned.h"
 
 /* ---- time ---- */
 
@@ -179,6 +180,11 @@ take(LlmEngine *e, LlmReq *r, const LlmSampleOut *out)
 		e->stats.prompt_tokens += r->seq.n_prompt;
 		e->stats.cached_tokens += r->seq.n_cached;
 		e->stats.copied += r->seq.n_copied;
+	}
+	if (r->pin)
+	{
+		llm_pinned_end(e, r);
+		return;
 	}
 	e->stats.generated_tokens++;
 	if (llm_req_token(r, e->m.tok, out->token, &finish, &st))

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/pinned.h"
 #include "engine/prompt.h"
 
 /* Reserved for a request's text at submit, so that a step seldom has to let it grow. */
@@ -239,7 +240,7 @@ req_start(LlmEngine *e, LlmReq *r, const LlmRequest *from, LlmError *err)
 
 	if (r->sample.temperature < 0.0f)
 		r->sample.temperature = e->m.temperature;
-	if (e->o.single_flight && !llm_flight_name(r, from))
+	if (e->o.single_flight && !r->pin && !llm_flight_name(r, from))
 	{
 		llm_req_free(r);
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for a request");
@@ -296,23 +297,62 @@ queue(LlmEngine *e, const LlmRequest *q, const LlmTokens *prompt, LlmError *err)
 	return req_start(e, r, q, err);
 }
 
+/* The ids that a request names: those forced for a test, or what the encoder says. */
+static LlmStatus
+prompt_of(LlmEngine *e, const LlmRequest *q, LlmTokens *out, LlmError *err)
+{
+	LlmStatus st;
+
+	if (e->force_ids == NULL)
+		return q->kind == LLM_REQUEST_GENERATE ? llm_prompt_encode(&e->m, q, out, err)
+											   : llm_pinned_encode(&e->m, q, out, err);
+	st = llm_prompt_check(&e->m, e->force_ids, e->force_n, err);
+	if (st == LLM_OK && !llm_tokens_append(out, e->force_ids, (size_t) e->force_n))
+		st = llm_error_set(err, LLM_E_MEMORY, "out of memory for a prompt");
+	return st;
+}
+
 static LlmStatus
 submit_generate(LlmEngine *e, const LlmRequest *q, LlmError *err)
 {
 	LlmTokens prompt = {0};
-	LlmStatus st;
+	LlmStatus st = prompt_of(e, q, &prompt, err);
 
-	if (e->force_ids != NULL)
-	{
-		st = llm_prompt_check(&e->m, e->force_ids, e->force_n, err);
-		if (st == LLM_OK && !llm_tokens_append(&prompt, e->force_ids, (size_t) e->force_n))
-			st = llm_error_set(err, LLM_E_MEMORY, "out of memory for a prompt");
-	}
-	else
-		st = llm_prompt_encode(&e->m, q, &prompt, err);
 	if (st == LLM_OK)
 		st = queue(e, q, &prompt, err);
 	llm_tokens_fini(&prompt);
+	return st;
+}
+
+static LlmStatus
+submit_pin(LlmEngine *e, const LlmRequest *q, LlmError *err)
+{
+	LlmRequest one = llm_pinned_request(q);
+	LlmTokens ids = {0};
+	LlmStatus st = check_request(e, &one, err);
+
+	if (st == LLM_OK && (st = prompt_of(e, q, &ids, err)) == LLM_OK &&
+		(st = llm_sched_pin_check(e->sched, (int32_t) ids.len, err)) == LLM_OK)
+		st = queue(e, &one, &ids, err);
+	llm_tokens_fini(&ids);
+	return st;
+}
+
+static LlmStatus
+answer_unpin(LlmEngine *e, const LlmRequest *q, LlmError *err)
+{
+	LlmTokens ids = {0};
+	LlmStatus st = prompt_of(e, q, &ids, err);
+
+	if (st == LLM_OK && !llm_sched_unpin(e->sched, q->salt, ids.ids, (int32_t) ids.len))
+		st = llm_error_set(err, LLM_E_INVALID, "this prefix is not pinned");
+	if (st == LLM_OK)
+	{
+		LlmResult result = {.key = q->key, .prompt_tokens = (int32_t) ids.len};
+
+		answer(e, &result);
+	}
+	llm_tokens_fini(&ids);
 	return st;
 }
 
@@ -372,8 +412,9 @@ submit(LlmEngine *e, const LlmRequest *q, LlmError *err)
 		case LLM_REQUEST_POOL:
 			return llm_error_set(err, LLM_E_UNSUPPORTED, "embeddings are not supported yet");
 		case LLM_REQUEST_PIN:
+			return submit_pin(e, q, err);
 		case LLM_REQUEST_UNPIN:
-			return llm_error_set(err, LLM_E_UNSUPPORTED, "pinning is not supported yet");
+			return answer_unpin(e, q, err);
 	}
 	return llm_error_set(err, LLM_E_INVALID, "no request of kind %d", (int) q->kind);
 }

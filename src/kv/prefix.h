@@ -146,7 +146,7 @@ void llm_kv_prefix_mark(LlmPrefix *p, const LlmPrefixText *text);
  * pins, LLM_E_INTERNAL when the text is not cached. */
 LlmStatus llm_kv_prefix_pin(LlmPrefix *p, const LlmPrefixText *text, int32_t max_pages,
 							LlmError *err);
-/* False when it was not pinned. */
+/* False when it was not pinned. Needs no hashes. */
 bool llm_kv_prefix_unpin(LlmPrefix *p, const LlmPrefixText *text);
 /* Pages of a group that are pinned. */
 int32_t llm_kv_prefix_pinned(const LlmPrefix *p);

@@ -273,9 +273,9 @@ llm_sched_queue_best(const LlmSchedQueue *q)
 /* ---- watching ---- */
 
 static void
-visit_share(const LlmShare *s, void (*see)(void *arg, const LlmSeq *seq), void *arg)
+visit_share(const LlmShare *s, void (*see)(void *arg, LlmSeq *seq), void *arg)
 {
-	for (const LlmSeq *seq = s->head; seq != NULL; seq = seq->next)
+	for (LlmSeq *seq = s->head; seq != NULL; seq = seq->next)
 		see(arg, seq);
 	for (const LlmShare *c = s->below; c != NULL; c = c->next)
 		if (c->n_waiting > 0)
@@ -283,9 +283,9 @@ visit_share(const LlmShare *s, void (*see)(void *arg, const LlmSeq *seq), void *
 }
 
 void
-llm_sched_queue_visit(const LlmSchedQueue *q, void (*see)(void *arg, const LlmSeq *seq), void *arg)
+llm_sched_queue_visit(const LlmSchedQueue *q, void (*see)(void *arg, LlmSeq *seq), void *arg)
 {
-	for (const LlmSeq *seq = q->preempted; seq != NULL; seq = seq->next)
+	for (LlmSeq *seq = q->preempted; seq != NULL; seq = seq->next)
 		see(arg, seq);
 	visit_share(&q->root, see, arg);
 }

@@ -81,8 +81,7 @@ LlmSeq *llm_sched_queue_best(const LlmSchedQueue *q);
 void llm_sched_queue_charge(LlmSeq *seq, int32_t n);
 
 /* Call see with every waiting sequence, in no order. */
-void llm_sched_queue_visit(const LlmSchedQueue *q, void (*see)(void *arg, const LlmSeq *seq),
-						   void *arg);
+void llm_sched_queue_visit(const LlmSchedQueue *q, void (*see)(void *arg, LlmSeq *seq), void *arg);
 /* True when the counts agree with the lists, and what waits holds no page. */
 bool llm_sched_queue_audit(const LlmSchedQueue *q);
 

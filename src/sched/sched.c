@@ -7,8 +7,12 @@
 #include "core/rng.h"
 #include "kv/prefix.h"
 #include "sched/ahead.h"
+#include "sched/demand.h"
 #include "sched/hold.h"
 #include "sched/queue.h"
+
+/* Steps for which what waiting sequences need of the cache is taken to be the same. */
+#define DEMAND_STEPS 4
 
 struct LlmSched
 {
@@ -24,6 +28,7 @@ struct LlmSched
 	LlmPlan plan;   /* items [o.max_running], copies [o.max_running * o.n_groups] */
 	bool in_flight; /* the plan runs: between next and done */
 	uint64_t n_steps;
+	uint64_t demand_due; /* step from which on an eviction looks anew at what is needed */
 	uint64_t n_arrivals;
 	uint64_t n_tickets;
 	int64_t n_preemptions;
@@ -214,14 +219,29 @@ budget(const LlmSched *s)
 	return s->max_rows - s->plan.n_rows;
 }
 
+/* n pages are about to be taken: when some of them must be evicted, know what is needed. */
+static void
+expect_pages(LlmSched *s, int32_t n)
+{
+	if (n <= llm_kv_prefix_empty(s->prefix) || s->n_steps < s->demand_due)
+		return;
+	s->demand_due = s->n_steps + DEMAND_STEPS;
+	llm_sched_demand_mark(s->prefix, &s->queue);
+}
+
 /* Pages for the next token of every running sequence, best first; the victim is always the last,
  * so it is never one that was served before. */
 static void
 step_pages(LlmSched *s)
 {
 	for (int32_t i = 0; i < s->n_running; i++)
+	{
+		LlmSeq *seq = s->running[i];
+
+		expect_pages(s, llm_seq_pages((int32_t) seq->tokens.len) - seq->n_pages);
 		while (i < s->n_running && !llm_sched_hold_grow(s->prefix, s->running[i]))
 			preempt(s, s->running[s->n_running - 1]);
+	}
 }
 
 /* Rows of this step that decodes leave to who is behind with a prefill, or could be admitted. */
@@ -302,13 +322,15 @@ step_admit(LlmSched *s)
 	{
 		LlmSeq *seq = llm_sched_queue_best(&s->queue);
 		LlmPrefixHit hit;
+		int32_t need;
 
 		if (seq == NULL || (s->n_running > 0 && (seq->alone || s->running[0]->alone)))
 			return;
 		hit = llm_sched_hold_find(s->prefix, seq);
-		if (llm_seq_pages((int32_t) seq->tokens.len) - hit.n_pages + watermark(s) >
-			llm_kv_prefix_available(s->prefix) - hit.n_idle)
+		need = llm_seq_pages((int32_t) seq->tokens.len) - hit.n_pages;
+		if (need + watermark(s) > llm_kv_prefix_available(s->prefix) - hit.n_idle)
 			return;
+		expect_pages(s, need);
 		if (seq->ticket == 0 && !seq->fresh)
 			llm_kv_prefix_looked(s->prefix, seq->salt);
 		llm_sched_hold_take(s->prefix, seq, &hit, &s->plan); /* there are pages: see above */
@@ -375,10 +397,17 @@ llm_sched_done(LlmSched *s, bool stored)
 
 /* ---- coming and going ---- */
 
+/* Pages that sequences can have. */
+static int32_t
+pool(const LlmSched *s)
+{
+	return s->o.n_pages - 1 - llm_kv_prefix_pinned(s->prefix);
+}
+
 int32_t
 llm_sched_longest(const LlmSched *s)
 {
-	int64_t n = (int64_t) (s->o.n_pages - 1) * LLM_PAGE_TOKENS + 1;
+	int64_t n = (int64_t) pool(s) * LLM_PAGE_TOKENS + 1;
 
 	return n < INT32_MAX ? (int32_t) n : INT32_MAX;
 }
@@ -387,15 +416,15 @@ LlmStatus
 llm_sched_check(const LlmSched *s, int32_t max_len, LlmError *err)
 {
 	int32_t need = llm_seq_pages(max_len - 1);
-	int32_t total = s->o.n_pages - 1;
+	int32_t n_pinned = llm_kv_prefix_pinned(s->prefix);
 
-	if (need <= total)
+	if (need <= pool(s))
 		return LLM_OK;
 	llm_error_set(err, LLM_E_KV_MEMORY,
-				  "the request needs %d KV pages for up to %d tokens, but there are %d", need,
-				  max_len, total);
+				  "the request needs %d KV pages for up to %d tokens, but there are %d%s", need,
+				  max_len, pool(s), n_pinned > 0 ? " that are not pinned" : "");
 	llm_error_hint(err, "Ask for fewer tokens, or raise the KV cache memory.");
-	llm_error_numbers(err, need, total);
+	llm_error_numbers(err, need, pool(s));
 	return LLM_E_KV_MEMORY;
 }
 
@@ -448,6 +477,65 @@ llm_sched_remove(LlmSched *s, LlmSeq *seq)
 		retire(s, seq);
 }
 
+/* ---- pins ---- */
+
+static void
+see_longest(void *arg, LlmSeq *seq)
+{
+	int32_t *most = arg;
+	int32_t need = llm_seq_pages(seq->max_len - 1);
+
+	*most = need > *most ? need : *most;
+}
+
+/* Half of the pool, less when a sequence that was accepted needs more than the other half. */
+static int32_t
+max_pinned(const LlmSched *s)
+{
+	int32_t total = s->o.n_pages - 1;
+	int32_t longest = 0;
+
+	llm_sched_queue_visit(&s->queue, see_longest, &longest);
+	for (int32_t i = 0; i < s->n_running; i++)
+		see_longest(&longest, s->running[i]);
+	return total / 2 < total - longest ? total / 2 : total - longest;
+}
+
+LlmStatus
+llm_sched_pin_check(const LlmSched *s, int32_t n, LlmError *err)
+{
+	int32_t need = llm_seq_pages(n);
+	int32_t most = (s->o.n_pages - 1) / 2;
+
+	if (!llm_kv_prefix_on(s->prefix))
+		return llm_error_set(err, LLM_E_UNSUPPORTED,
+							 "nothing can be pinned while the prefix cache is off");
+	if (need <= most)
+		return LLM_OK;
+	llm_error_set(err, LLM_E_KV_MEMORY,
+				  "a prefix of %d tokens needs %d KV pages, but only %d of %d may be pinned", n,
+				  need, most, s->o.n_pages - 1);
+	llm_error_hint(err, "Pin a shorter prefix, or raise the KV cache memory.");
+	llm_error_numbers(err, need, most);
+	return LLM_E_KV_MEMORY;
+}
+
+LlmStatus
+llm_sched_pin(LlmSched *s, LlmSeq *seq, LlmError *err)
+{
+	LlmPrefixText text = llm_sched_hold_text(s->prefix, seq, seq->n_stored);
+
+	return llm_kv_prefix_pin(s->prefix, &text, max_pinned(s), err);
+}
+
+bool
+llm_sched_unpin(LlmSched *s, uint64_t salt, const int32_t *ids, int32_t n)
+{
+	LlmPrefixText text = {.salt = salt, .ids = ids, .n = n};
+
+	return llm_kv_prefix_unpin(s->prefix, &text);
+}
+
 /* ---- watching ---- */
 
 int32_t
@@ -466,6 +554,12 @@ int64_t
 llm_sched_preemptions(const LlmSched *s)
 {
 	return s->n_preemptions;
+}
+
+int32_t
+llm_sched_prefix_stats(const LlmSched *s, LlmPrefixStat *out, int32_t n)
+{
+	return llm_kv_prefix_stats(s->prefix, out, n);
 }
 
 LlmPageCounts

@@ -20,7 +20,8 @@
  *      starves;
  *   5. the rows that 3 and 4 did not need: decodes that had none.
  *
- * Free means free or cached: pages that hold a prefix nobody uses now are taken when none is empty.
+ * Free means free or cached: pages that hold a prefix nobody uses now are taken when none is empty,
+ * those that waiting sequences would find last (sched/demand.h).
  * An admitted sequence starts after its longest cached prefix, and each later step of its prefill
  * jumps to the end of what others have entered meanwhile; that changes what is computed, never a
  * bit. What is stored is entered by llm_sched_done, prompt and generated tokens alike
@@ -50,6 +51,7 @@
 
 #include "core/status.h"
 #include "kv/pages.h"
+#include "kv/prefix.h"
 #include "sched/seq.h"
 
 typedef struct LlmSched LlmSched;
@@ -112,9 +114,10 @@ void llm_sched_limits_set(LlmSched *s, int32_t max_rows, int32_t max_running);
 /* Turn the prefix cache on or off; off drops what is cached. */
 void llm_sched_prefix_set(LlmSched *s, bool on);
 
-/* Tokens of the longest sequence that the pool can hold: the last token is never stored. */
+/* Tokens of the longest sequence that the pool can hold beside what is pinned: the last token is never
+ * stored. */
 int32_t llm_sched_longest(const LlmSched *s);
-/* LLM_E_KV_MEMORY with both numbers when the pool can never hold a sequence of max_len tokens. */
+/* LLM_E_KV_MEMORY with both numbers when it can not hold a sequence of max_len tokens. */
 LlmStatus llm_sched_check(const LlmSched *s, int32_t max_len, LlmError *err);
 
 /* Queue a sequence. Errors: those of llm_sched_check, LLM_E_MEMORY. */
@@ -138,10 +141,26 @@ const LlmPlan *llm_sched_next(LlmSched *s);
  * copy may be missing. */
 void llm_sched_done(LlmSched *s, bool stored);
 
+/* ---- pins: prefixes that stay cached ---- */
+
+/* Whether a prefix of n tokens could be pinned at all: LLM_E_KV_MEMORY with both numbers,
+ * LLM_E_UNSUPPORTED when the cache is off. */
+LlmStatus llm_sched_pin_check(const LlmSched *s, int32_t n, LlmError *err);
+/* Pin what a sequence has stored, between llm_sched_done and its removal. At most half of the pool is
+ * pinned over all, and never so much that an accepted sequence could not run; errors: those of
+ * llm_kv_prefix_pin. */
+LlmStatus llm_sched_pin(LlmSched *s, LlmSeq *seq, LlmError *err);
+/* False when this was not pinned. */
+bool llm_sched_unpin(LlmSched *s, uint64_t salt, const int32_t *ids, int32_t n);
+
+/* ---- watching ---- */
+
 int32_t llm_sched_running(const LlmSched *s);
 int32_t llm_sched_waiting(const LlmSched *s);
 int64_t llm_sched_preemptions(const LlmSched *s); /* since creation */
 LlmPageCounts llm_sched_pages(const LlmSched *s); /* sum over groups */
+/* See llm_kv_prefix_stats. */
+int32_t llm_sched_prefix_stats(const LlmSched *s, LlmPrefixStat *out, int32_t n);
 
 /* True when every page is free, cached or held by exactly the sequences that should hold it, the
  * cache is sound, and the queues agree with their counts. */
