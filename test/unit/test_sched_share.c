@@ -138,6 +138,32 @@ salts_do_not_wait_for_each_other(void **state)
 	world_fini(&w);
 }
 
+/* What is evicted for one that runs is not what another that waits would find, though that is the
+ * oldest: three pages of one client stay, those of a client who does not wait go. */
+static void
+what_is_waited_for_is_evicted_last(void **state)
+{
+	for (int waits = 0; waits < 2; waits++)
+	{
+		World w;
+
+		world_init_with(&w, 11, 512, 1, 0, true);
+		seq_submit(&w, 1, 0, 150, 1, false);
+		drain(&w, 10);
+		seq_submit(&w, 2, 0, 180, 1, false);
+		drain(&w, 10);
+		seq_submit(&w, 4, 1, 370, 25, false); /* six pages, then a seventh: three must go */
+		if (waits)
+			seq_submit(&w, 1, 0, 160, 1, false);
+		drain(&w, 100);
+		if (!waits)
+			seq_submit(&w, 1, 0, 160, 1, false);
+		drain(&w, 100);
+		assert_int_equal(w.n_cached, waits ? 150 : 0);
+		world_fini(&w);
+	}
+}
+
 int
 main(void)
 {
@@ -148,6 +174,7 @@ main(void)
 		cmocka_unit_test(a_tree_of_prefixes_is_computed_once),
 		cmocka_unit_test(a_producer_may_be_cancelled),
 		cmocka_unit_test(salts_do_not_wait_for_each_other),
+		cmocka_unit_test(what_is_waited_for_is_evicted_last),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
