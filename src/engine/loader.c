@@ -122,6 +122,7 @@ template_open(LlmStr source, LlmLoaded *m, LlmError *err)
 	LlmStatus st = llm_template_parse(source, &m->tmpl, err);
 
 	m->info.has_template = true;
+	m->think = llm_think_marks(source, m->tok);
 	if (st != LLM_OK)
 		llm_error_hint(err, "Give the model another template by its option chat_template.");
 	return st;

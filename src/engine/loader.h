@@ -11,6 +11,7 @@
 #include "core/pool.h"
 #include "core/status.h"
 #include "engine/llm.h"
+#include "engine/think.h"
 #include "kv/store.h"
 #include "model/model.h"
 #include "template/template.h"
@@ -25,7 +26,8 @@ typedef struct LlmLoaded
 	LlmModel *model;
 	LlmKvStore store;
 	LlmTokenizer *tok;
-	LlmTemplate *tmpl;     /* NULL = the model has none */
+	LlmTemplate *tmpl; /* NULL = the model has none */
+	LlmThinkMarks think;
 	LlmModelInfo info;     /* what llm_engine_model answers */
 	float temperature;     /* the model's own default */
 	int32_t max_rows;      /* of a step */

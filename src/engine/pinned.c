@@ -10,7 +10,7 @@ static const char *const follow[] = {"a", "1", "\n"};
 
 /* Ids of the request with `more` at the end of its text. */
 static LlmStatus
-encode_with(const LlmLoaded *m, const LlmRequest *q, const char *more, LlmTokens *out,
+encode_with(const LlmLoaded *m, const LlmRequest *q, const char *more, LlmPrompt *out,
 			LlmError *err)
 {
 	LlmRequest one = *q;
@@ -30,22 +30,23 @@ encode_with(const LlmLoaded *m, const LlmRequest *q, const char *more, LlmTokens
 }
 
 LlmStatus
-llm_pinned_encode(const LlmLoaded *m, const LlmRequest *q, LlmTokens *out, LlmError *err)
+llm_pinned_encode(const LlmLoaded *m, const LlmRequest *q, LlmPrompt *out, LlmError *err)
 {
+	LlmTokens *ids = &out->ids;
 	LlmStatus st = encode_with(m, q, follow[0], out, err);
 
 	for (size_t i = 1; st == LLM_OK && i < sizeof(follow) / sizeof(follow[0]); i++)
 	{
-		LlmTokens other = {0};
+		LlmPrompt other = {0};
 		size_t n = 0;
 
 		st = encode_with(m, q, follow[i], &other, err);
-		while (st == LLM_OK && n < out->len && n < other.len && out->ids[n] == other.ids[n])
+		while (st == LLM_OK && n < ids->len && n < other.ids.len && ids->ids[n] == other.ids.ids[n])
 			n++;
-		out->len = n;
-		llm_tokens_fini(&other);
+		ids->len = n;
+		llm_prompt_fini(&other);
 	}
-	if (st == LLM_OK && out->len == 0)
+	if (st == LLM_OK && ids->len == 0)
 		st = llm_error_set(err, LLM_E_INVALID,
 						   "no token of the text is the same whatever follows it");
 	return st;

@@ -10,12 +10,11 @@
 #define LLM_ENGINE_PINNED_H
 
 #include "core/status.h"
-#include "core/str.h"
 #include "engine/engine.h"
 
 /* Append the ids that a PIN or UNPIN names. Errors: those of llm_prompt_encode, LLM_E_INVALID when
  * there are none, LLM_E_MEMORY. */
-LlmStatus llm_pinned_encode(const LlmLoaded *m, const LlmRequest *q, LlmTokens *out, LlmError *err);
+LlmStatus llm_pinned_encode(const LlmLoaded *m, const LlmRequest *q, LlmPrompt *out, LlmError *err);
 
 /* What a PIN runs as. */
 LlmRequest llm_pinned_request(const LlmRequest *q);

@@ -1,22 +1,43 @@
 /* engine/prompt.c - render, tokenise, truncate. */
 #include "engine/prompt.h"
 
-#include <time.h>
-
+#include "engine/talk.h"
 #include "tokenizer/detok.h"
 
-static LlmStatus
-render(const LlmLoaded *m, const LlmRequest *r, LlmStr prompt, LlmMarkedText *out, LlmError *err)
+/* What a request says, while its user's part may still be shortened. */
+typedef struct Words
 {
-	LlmMessage messages[2];
-	LlmTemplateInput in = {.messages = messages, .add_generation_prompt = true, .now = time(NULL)};
+	LlmTalk talk;   /* of a templated request */
+	bool templated; /* else `text` is all there is */
+	LlmStr text;
+	LlmStr *user;  /* the part that truncation shortens: in talk, or &text; NULL = none */
+	size_t nbytes; /* of all text */
+} Words;
 
-	if (r->system.p != NULL)
-		messages[in.n_messages++] = (LlmMessage){llm_str("system"), r->system};
-	messages[in.n_messages++] = (LlmMessage){llm_str("user"), prompt};
-	in.bos_token = llm_tokenizer_text(m->tok, llm_tokenizer_bos(m->tok));
-	in.eos_token = llm_tokenizer_text(m->tok, llm_tokenizer_eos(m->tok));
-	return llm_template_render(m->tmpl, &in, out, err);
+static LlmStatus
+words_init(Words *w, const LlmLoaded *m, const LlmRequest *r, LlmError *err)
+{
+	const char *what = r->messages != NULL                ? "messages need"
+					   : r->system.p != NULL              ? "a system prompt needs"
+					   : r->template_kwargs.p != NULL     ? "template_kwargs needs"
+					   : r->reasoning > LLM_REASONING_OFF ? "reasoning needs"
+														  : NULL;
+	LlmStatus st;
+
+	*w = (Words){.templated = !r->raw && m->info.has_template, .text = r->prompt};
+	w->user = &w->text;
+	w->nbytes = r->prompt.len;
+	if (!w->templated)
+		return what == NULL ? LLM_OK
+							: llm_error_set(err, LLM_E_INVALID, "%s a chat template, but %s", what,
+											r->raw ? "the request is raw" : "the model has none");
+	if ((st = llm_talk_init(&w->talk, r, err)) != LLM_OK)
+		return st;
+	w->user = w->talk.user;
+	w->nbytes = 0;
+	for (size_t i = 0; i < w->talk.n; i++)
+		w->nbytes += w->talk.messages[i].content.len;
+	return LLM_OK;
 }
 
 /* The model's BOS in front, unless the template wrote it. An empty prompt is a call too: the model
@@ -39,25 +60,25 @@ bos_insert(const LlmLoaded *m, LlmTokens *ids)
 	return true;
 }
 
-/* All tokens of the request with `prompt` in place of its own text; out is empty before. */
+/* All tokens of the words; out is empty before. */
 static LlmStatus
-encode(const LlmLoaded *m, const LlmRequest *r, LlmStr prompt, LlmTokens *out, LlmError *err)
+encode(const LlmLoaded *m, const Words *w, LlmPrompt *out, LlmError *err)
 {
+	LlmTokens *ids = &out->ids;
+	LlmMarkedText text = {0};
 	LlmStatus st;
 
-	if (r->raw || !m->info.has_template)
-		st = llm_tokenizer_encode(m->tok, prompt, NULL, 0, out, err);
-	else
+	out->think = LLM_THINK_ANSWER;
+	if (!w->templated)
+		st = llm_tokenizer_encode(m->tok, w->text, NULL, 0, ids, err);
+	else if ((st = llm_talk_render(&w->talk, m, &text, err)) == LLM_OK)
 	{
-		LlmMarkedText text = {0};
-
-		st = render(m, r, prompt, &text, err);
-		if (st == LLM_OK)
-			st = llm_tokenizer_encode(m->tok, (LlmStr){text.text.data, text.text.len}, text.spans,
-									  text.n_spans, out, err);
-		llm_marked_fini(&text);
+		st = llm_tokenizer_encode(m->tok, (LlmStr){text.text.data, text.text.len}, text.spans,
+								  text.n_spans, ids, err);
+		out->think = llm_think_begin(&m->think, &text);
 	}
-	if (st == LLM_OK && !bos_insert(m, out))
+	llm_marked_fini(&text);
+	if (st == LLM_OK && !bos_insert(m, ids))
 		st = llm_error_set(err, LLM_E_MEMORY, "out of memory for a prompt");
 	return st;
 }
@@ -98,30 +119,33 @@ text_keep(const LlmLoaded *m, LlmStr text, const LlmTokens *ids, size_t n, LlmTr
 
 /* Encode again with ever less of the user's text until at most `most` tokens are left. */
 static LlmStatus
-truncate_text(const LlmLoaded *m, const LlmRequest *r, size_t most, LlmTokens *out, LlmError *err)
+truncate_text(const LlmLoaded *m, Words *w, size_t most, LlmTruncate side, LlmPrompt *out,
+			  LlmError *err)
 {
+	LlmStr whole = w->user != NULL ? *w->user : (LlmStr){NULL, 0};
 	LlmTokens user = {0};
-	LlmStatus st = llm_tokenizer_encode(m->tok, r->prompt, NULL, 0, &user, err);
+	LlmStatus st = llm_tokenizer_encode(m->tok, whole, NULL, 0, &user, err);
 	size_t n = user.len;
 
-	for (int pass = 0; st == LLM_OK && out->len > most; pass++)
+	for (int pass = 0; st == LLM_OK && out->ids.len > most; pass++)
 	{
-		size_t over = out->len - most + (pass == 0 ? 0 : n / 16); /* few passes, whatever happens */
+		size_t over = out->ids.len - most + (pass == 0 ? 0 : n / 16); /* few passes, in any case */
 
-		if (n == 0) /* the template alone is too long */
-			st = context_error("", out->len, m->info.context_length, err);
+		if (n == 0) /* what is around the user's text is too long by itself */
+			st = context_error("", out->ids.len, m->info.context_length, err);
 		else
 		{
 			n -= over < n ? over : n;
-			out->len = 0;
-			st = encode(m, r, text_keep(m, r->prompt, &user, n, r->truncate), out, err);
+			out->ids.len = 0;
+			*w->user = text_keep(m, whole, &user, n, side);
+			st = encode(m, w, out, err);
 		}
 	}
 	llm_tokens_fini(&user);
 	return st;
 }
 
-/* Bytes of user text beyond which a prompt is over the context whatever its tokens are, several
+/* Bytes of text beyond which a prompt is over the context whatever its tokens are, several
  * times over: such a text is not encoded as a whole, which would hold up every other request. */
 static size_t
 encode_bound(const LlmLoaded *m)
@@ -141,36 +165,61 @@ text_clip(LlmStr text, size_t nbytes, LlmTruncate side)
 	return (LlmStr){text.p + begin, llm_utf8_complete(text.p + begin, nbytes)};
 }
 
-LlmStatus
-llm_prompt_encode(const LlmLoaded *m, const LlmRequest *r, LlmTokens *out, LlmError *err)
+/* Bring a text that is far too long down to what truncation will look at. */
+static LlmStatus
+words_clip(const LlmLoaded *m, Words *w, LlmTruncate truncate, LlmError *err)
+{
+	size_t bound = encode_bound(m);
+	size_t rest = w->nbytes - (w->user != NULL ? w->user->len : 0);
+
+	if (w->nbytes <= bound)
+		return LLM_OK;
+	if (truncate == LLM_TRUNCATE_ERROR || rest > bound)
+		return context_error("at least ", w->nbytes / (size_t) m->max_piece, m->info.context_length,
+							 err);
+	*w->user = text_clip(*w->user, bound - rest, truncate);
+	return LLM_OK;
+}
+
+static LlmStatus
+words_encode(const LlmLoaded *m, Words *w, const LlmRequest *r, LlmPrompt *out, LlmError *err)
 {
 	int32_t context = m->info.context_length;
 	int32_t room = r->max_tokens;
-	LlmRequest clipped = *r;
 	LlmStatus st;
 
-	if (r->system.p != NULL && (r->raw || !m->info.has_template))
-		return llm_error_set(err, LLM_E_INVALID, "a system prompt needs a chat template, but %s",
-							 r->raw ? "the request is raw" : "the model has none");
-	if (r->prompt.len > encode_bound(m))
-	{
-		if (r->truncate == LLM_TRUNCATE_ERROR)
-			return context_error("at least ", r->prompt.len / (size_t) m->max_piece, context, err);
-		clipped.prompt = text_clip(r->prompt, encode_bound(m), r->truncate);
-	}
-	if ((st = encode(m, &clipped, clipped.prompt, out, err)) != LLM_OK)
+	if ((st = words_clip(m, w, r->truncate, err)) != LLM_OK ||
+		(st = encode(m, w, out, err)) != LLM_OK)
 		return st;
-	if (out->len == 0)
+	if (out->ids.len == 0)
 		return llm_error_set(err, LLM_E_INVALID,
 							 "the prompt is empty and the model has no token to begin with");
-	if (out->len < (size_t) context)
+	if (out->ids.len < (size_t) context)
 		return LLM_OK;
 	if (r->truncate == LLM_TRUNCATE_ERROR)
-		return context_error("", out->len, context, err);
+		return context_error("", out->ids.len, context, err);
 	if (room < 0)
 		room = context / 4;
 	room = room < context / 2 ? room : context / 2;
-	return truncate_text(m, &clipped, (size_t) (context - (room > 1 ? room : 1)), out, err);
+	return truncate_text(m, w, (size_t) (context - (room > 1 ? room : 1)), r->truncate, out, err);
+}
+
+LlmStatus
+llm_prompt_encode(const LlmLoaded *m, const LlmRequest *r, LlmPrompt *out, LlmError *err)
+{
+	Words w;
+	LlmStatus st = words_init(&w, m, r, err);
+
+	if (st == LLM_OK)
+		st = words_encode(m, &w, r, out, err);
+	llm_talk_fini(&w.talk);
+	return st;
+}
+
+void
+llm_prompt_fini(LlmPrompt *p)
+{
+	llm_tokens_fini(&p->ids);
 }
 
 LlmStatus

@@ -11,18 +11,27 @@
 #include "core/str.h"
 #include "engine/llm.h"
 #include "engine/loader.h"
+#include "engine/think.h"
+
+/* Zero-initialise. */
+typedef struct LlmPrompt
+{
+	LlmTokens ids;       /* owned */
+	LlmThinkState think; /* how its answer begins */
+} LlmPrompt;
 
 /*
  * Append the prompt of a GENERATE request to out: at most context_length - 1 tokens, so that there
  * is room for an answer. A longer one is LLM_E_CONTEXT with both numbers, or is truncated as the
- * request says: tokens are dropped at the beginning or the end of the *user's* text, never of what
- * the template puts around it, until there is room for max_tokens (half the context at most; a
- * quarter when max_tokens is open).
+ * request says: tokens are dropped at the beginning or the end of the *user's* text - of messages,
+ * that of the user's last one - never of what stands around it, until there is room for max_tokens
+ * (half the context at most; a quarter when max_tokens is open).
  *
- * Other errors: LLM_E_ENCODING, the template's own, LLM_E_INVALID for a system prompt where no
- * template can take it.
+ * Other errors: LLM_E_ENCODING, the template's own, those of llm_talk_init, LLM_E_INVALID for what
+ * only a template can take where there is none.
  */
-LlmStatus llm_prompt_encode(const LlmLoaded *m, const LlmRequest *r, LlmTokens *out, LlmError *err);
+LlmStatus llm_prompt_encode(const LlmLoaded *m, const LlmRequest *r, LlmPrompt *out, LlmError *err);
+void llm_prompt_fini(LlmPrompt *p);
 
 /* Ids of plain text: no template, no BOS, no control tokens. */
 LlmStatus llm_prompt_tokenize(const LlmLoaded *m, LlmStr text, LlmTokens *out, LlmError *err);

@@ -109,21 +109,32 @@ asker_create(const LlmRequest *from, LlmReq *r)
 	return a;
 }
 
+/* Reserved for a request's text, so that a step seldom has to let it grow. */
+#define TEXT_NBYTES_RESERVE ((size_t) 64 << 10)
+
 LlmStatus
-llm_req_create(const LlmRequest *from, const LlmTokens *prompt, int32_t max_new, int32_t n_groups,
-			   size_t text_nbytes, LlmReq **out, LlmError *err)
+llm_req_create(const LlmLoaded *m, const LlmRequest *from, const LlmPrompt *prompt, int32_t max_new,
+			   LlmReq **out, LlmError *err)
 {
+	const LlmTokens *ids = &prompt->ids;
+	size_t text_nbytes = (size_t) max_new * (size_t) m->max_piece;
 	LlmReq *r = calloc(1, sizeof(*r));
 	LlmStatus st;
 
 	if (r == NULL)
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for a request");
+	text_nbytes = text_nbytes < TEXT_NBYTES_RESERVE ? text_nbytes : TEXT_NBYTES_RESERVE;
 	st = llm_stop_init(&r->stop, from->stops, from->n_stops, err);
 	if (st == LLM_OK)
-		st = llm_seq_init(&r->seq, (int32_t) prompt->len + max_new, n_groups, err);
+		st = llm_choice_init(&r->choice, m, from, err);
+	if (st == LLM_OK)
+		st = llm_scores_init(&r->scores, from, ids, max_new, err);
+	if (st == LLM_OK)
+		st = llm_seq_init(&r->seq, (int32_t) ids->len + max_new, m->store.n_groups, err);
 	if (st == LLM_OK && ((r->askers = asker_create(from, r)) == NULL ||
-						 !llm_tokens_append(&r->seq.tokens, prompt->ids, prompt->len) ||
-						 !llm_buf_reserve(&r->text, text_nbytes)))
+						 !llm_tokens_append(&r->seq.tokens, ids->ids, ids->len) ||
+						 !llm_buf_reserve(&r->text, text_nbytes) ||
+						 !llm_think_init(&r->think, &m->think, prompt->think, text_nbytes)))
 		st = llm_error_set(err, LLM_E_MEMORY, "out of memory for a request");
 	if (st != LLM_OK)
 	{
@@ -131,9 +142,9 @@ llm_req_create(const LlmRequest *from, const LlmTokens *prompt, int32_t max_new,
 		return st;
 	}
 	r->sample = from->sample;
-	r->ignore_eos = from->ignore_eos;
 	r->pin = from->kind == LLM_REQUEST_PIN;
-	r->seq.n_prompt = (int32_t) prompt->len;
+	r->seq.n_prompt = (int32_t) ids->len;
+	r->seq.fresh = r->seq.scores = from->prompt_logprobs;
 	r->seq.tenant = from->tenant;
 	r->seq.client = from->key.client;
 	r->seq.priority = from->priority;
@@ -151,37 +162,64 @@ llm_req_free(LlmReq *r)
 		return;
 	llm_seq_fini(&r->seq);
 	llm_stop_fini(&r->stop);
+	llm_choice_fini(&r->choice);
+	llm_scores_fini(&r->scores);
+	llm_think_fini(&r->think);
 	llm_buf_fini(&r->text);
 	llm_buf_fini(&r->name);
 	free(r->askers);
 	free(r);
 }
 
-bool
-llm_req_token(LlmReq *r, const LlmTokenizer *tok, int32_t token, LlmFinish *finish,
-			  LlmStatus *status)
+/* The text grows by a token; true when that ends the answer. */
+static bool
+text_grow(LlmReq *r, const LlmTokenizer *tok, int32_t token, LlmFinish *finish, LlmStatus *status)
 {
-	*status = LLM_OK;
-	r->n_new++;
-	llm_tokens_push(&r->seq.tokens, token); /* within the capacity reserved at creation */
-	if (!r->ignore_eos && llm_tokenizer_is_end(tok, token))
-	{
-		*finish = LLM_FINISH_STOP;
+	*finish = LLM_FINISH_STOP;
+	if (llm_choice_ends(&r->choice, tok, token))
 		return true;
-	}
-	if (!llm_detok_push(&r->detok, tok, token, false, &r->text))
+	if (!llm_think_push(&r->think, tok, &r->detok, token, &r->text))
 	{
 		*finish = LLM_FINISH_ERROR;
 		*status = LLM_E_MEMORY;
 		return true;
 	}
-	if (llm_stop_scan(&r->stop, &r->text))
-	{
-		*finish = LLM_FINISH_STOP;
+	if (llm_stop_scan(&r->stop, &r->text, r->n_new >= r->choice.min_tokens))
 		return true;
-	}
 	*finish = LLM_FINISH_LENGTH;
 	return (int32_t) r->seq.tokens.len == r->seq.max_len;
+}
+
+/* The answer is over: what was held back of it becomes text, an incomplete character is dropped. */
+static void
+text_end(LlmReq *r, LlmFinish *finish, LlmStatus *status)
+{
+	size_t len = r->text.len;
+
+	llm_detok_end(&r->detok);
+	if (!llm_think_end(&r->think, &r->text))
+	{
+		*finish = LLM_FINISH_ERROR;
+		*status = LLM_E_MEMORY;
+	}
+	else if (r->text.len > len &&
+			 llm_stop_scan(&r->stop, &r->text, r->n_new >= r->choice.min_tokens))
+		*finish = LLM_FINISH_STOP;
+}
+
+bool
+llm_req_token(LlmReq *r, const LlmTokenizer *tok, int32_t token, LlmFinish *finish,
+			  LlmStatus *status)
+{
+	bool over;
+
+	*status = LLM_OK;
+	r->n_new++;
+	llm_tokens_push(&r->seq.tokens, token); /* within the capacity reserved at creation */
+	over = text_grow(r, tok, token, finish, status);
+	if (over && *status == LLM_OK)
+		text_end(r, finish, status);
+	return over;
 }
 
 size_t

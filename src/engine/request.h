@@ -19,8 +19,12 @@
 
 #include "core/status.h"
 #include "core/str.h"
+#include "engine/choice.h"
 #include "engine/llm.h"
+#include "engine/prompt.h"
+#include "engine/scores.h"
 #include "engine/stop.h"
+#include "engine/think.h"
 #include "sched/seq.h"
 #include "tokenizer/detok.h"
 
@@ -46,8 +50,10 @@ typedef struct LlmReq
 	LlmSeq seq;             /* owner points back here */
 	LlmSampleParams sample; /* with the model's defaults filled in */
 	int32_t n_new;          /* tokens generated */
-	bool ignore_eos;
-	bool pin; /* its prompt is to be pinned; it has no answer (pinned.h) */
+	bool pin;               /* its prompt is to be pinned; it has no answer (pinned.h) */
+	LlmChoice choice;       /* what may be picked, and what ends the answer */
+	LlmScores scores;       /* log-probabilities that are wanted */
+	LlmThink think;
 	LlmDetok detok;
 	LlmStop stop;
 	LlmBuf text;                /* whole characters; after a stop, without the stop string */
@@ -77,17 +83,17 @@ void llm_req_join(LlmReqTable *t, LlmReq *r, LlmReq *from);
 /* An asker leaves its request, which leaves the table with the last one; frees the asker. */
 void llm_req_leave(LlmReqTable *t, LlmAsker *a);
 
-/* A request of one asker, with room for its tokens and stop strings; text_nbytes is reserved for its
- * text. prompt is copied. Everything of `from` but the prompt and the sampling defaults is taken
- * over; submitted and deadline are the caller's to set. Errors: LLM_E_INVALID, LLM_E_ENCODING (stop
- * strings), LLM_E_MEMORY. */
-LlmStatus llm_req_create(const LlmRequest *from, const LlmTokens *prompt, int32_t max_new,
-						 int32_t n_groups, size_t text_nbytes, LlmReq **out, LlmError *err);
+/* A request of one asker, with room for its tokens, text, stop strings and log-probabilities; max_new
+ * 0 = only those of the prompt are wanted. The prompt is copied. Everything of `from` but the prompt
+ * and the sampling defaults is taken over; submitted and deadline are the caller's to set. Errors:
+ * those of llm_choice_init, llm_scores_init and llm_stop_init, LLM_E_MEMORY. */
+LlmStatus llm_req_create(const LlmLoaded *m, const LlmRequest *from, const LlmPrompt *prompt,
+						 int32_t max_new, LlmReq **out, LlmError *err);
 /* The sequence must hold no page. Frees an asker too, if there is one; NULL is allowed. */
 void llm_req_free(LlmReq *r);
 
-/* What a new token does to a request: text grows. *finish is set and true returned when it ends.
- * LLM_E_MEMORY in *status when the text cannot grow. */
+/* What a new token does to a request: text or thinking grows. *finish is set and true returned when
+ * it ends. LLM_E_MEMORY in *status when the text cannot grow. */
 bool llm_req_token(LlmReq *r, const LlmTokenizer *tok, int32_t token, LlmFinish *finish,
 				   LlmStatus *status);
 

@@ -91,11 +91,11 @@ announce(LlmEngine *e, const LlmPlan *plan)
 
 /* What to do with each output row. */
 static void
-fill_rows(LlmEngine *e, const LlmPlan *plan, int32_t n_out)
+fill_rows(LlmEngine *e, const LlmPlan *plan, const LlmBatch *batch)
 {
 	const LlmPackOut *outputs = llm_pack_outputs(e->pack);
 
-	for (int32_t i = 0; i < n_out; i++)
+	for (int32_t i = 0; i < batch->n_out; i++)
 	{
 		const LlmReq *r = req_of(&plan->items[outputs[i].item]);
 		int32_t position = outputs[i].position + 1;
@@ -105,9 +105,17 @@ fill_rows(LlmEngine *e, const LlmPlan *plan, int32_t n_out)
 						   .history = r->seq.tokens.ids,
 						   .n_history = position,
 						   .n_prompt = position < r->seq.n_prompt ? position : r->seq.n_prompt,
-						   .position = position,
-						   .banned = e->m.banned,
-						   .n_banned = e->m.n_banned + (r->ignore_eos ? e->m.n_end : 0)};
+						   .position = position};
+		if (batch->want[i] & LLM_WANT_TOKEN)
+		{
+			llm_choice_row(&r->choice, r->n_new, &e->rows[i]);
+			e->rows[i].n_top = r->scores.answer != NULL ? r->scores.n_top : 0;
+		}
+		else if (batch->want[i] & LLM_WANT_SCORE)
+		{
+			e->rows[i].target = &r->seq.tokens.ids[position];
+			e->rows[i].n_top = r->scores.n_top;
+		}
 	}
 }
 
@@ -159,7 +167,7 @@ call_hook(LlmEngine *e, const LlmPlan *plan, const LlmBatch *batch, const LlmSte
 				llm_model_config(e->m.model)->vocab_size);
 }
 
-/* A request got its next token, or failed by itself. */
+/* A request got its next token. */
 static void
 take(LlmEngine *e, LlmReq *r, const LlmSampleOut *out)
 {
@@ -168,12 +176,6 @@ take(LlmEngine *e, LlmReq *r, const LlmSampleOut *out)
 	LlmError err;
 	size_t safe;
 
-	if (out->status != LLM_OK)
-	{
-		llm_error_set(&err, out->status, "%s", out->message);
-		llm_engine_end(e, r, LLM_FINISH_ERROR, &err);
-		return;
-	}
 	if (r->first_token == 0)
 	{
 		r->first_token = llm_engine_now();
@@ -186,7 +188,13 @@ take(LlmEngine *e, LlmReq *r, const LlmSampleOut *out)
 		llm_pinned_end(e, r);
 		return;
 	}
+	if (r->seq.max_len == r->seq.n_prompt) /* only the prompt's log-probabilities are wanted */
+	{
+		llm_engine_end(e, r, LLM_FINISH_LENGTH, NULL);
+		return;
+	}
 	e->stats.generated_tokens++;
+	llm_scores_answer(&r->scores, r->n_new, out);
 	if (llm_req_token(r, e->m.tok, out->token, &finish, &st))
 	{
 		if (st != LLM_OK)
@@ -220,6 +228,35 @@ end_spoiled(LlmEngine *e, const LlmPlan *plan, const LlmStepOut *out)
 	}
 }
 
+/* Every output to its request; one that fails by itself ends its request alone. */
+static void
+take_outputs(LlmEngine *e, const LlmPlan *plan, const LlmBatch *batch, const LlmStepOut *step)
+{
+	const LlmPackOut *outputs = llm_pack_outputs(e->pack);
+	int32_t ended = -1; /* item whose request is gone: it may have more outputs */
+
+	for (int32_t i = 0; i < batch->n_out; i++)
+	{
+		const LlmSampleOut *out = &step->rows[i];
+		int32_t item = outputs[i].item;
+		LlmError err;
+
+		if (item == ended || is_spoiled(step, item) ||
+			(batch->want[i] & (LLM_WANT_TOKEN | LLM_WANT_SCORE)) == 0)
+			continue;
+		if (out->status != LLM_OK)
+		{
+			llm_error_set(&err, out->status, "%s", out->message);
+			llm_engine_end(e, req_of(&plan->items[item]), LLM_FINISH_ERROR, &err);
+			ended = item;
+		}
+		else if (batch->want[i] & LLM_WANT_TOKEN) /* the item's last output */
+			take(e, req_of(&plan->items[item]), out);
+		else
+			llm_scores_prompt(&req_of(&plan->items[item])->scores, outputs[i].position + 1, out);
+	}
+}
+
 /* The device failed: nothing that ran can go on. */
 static void
 end_running(LlmEngine *e, const LlmError *err)
@@ -245,7 +282,7 @@ execute(LlmEngine *e, const LlmPlan *plan, LlmError *err)
 	LlmStatus st;
 
 	announce(e, plan);
-	fill_rows(e, plan, batch->n_out);
+	fill_rows(e, plan, batch);
 	st = run(e, plan, batch, &out, &failure);
 	for (int32_t i = 0; st == LLM_OK && i < plan->n_items; i++)
 		plan->items[i].seq->spoiled = is_spoiled(&out, i);
@@ -261,13 +298,7 @@ execute(LlmEngine *e, const LlmPlan *plan, LlmError *err)
 	}
 	if (hooked && batch->n_out > 0)
 		call_hook(e, plan, batch, &out);
-	for (int32_t i = 0; i < batch->n_out; i++)
-	{
-		int32_t item = llm_pack_outputs(e->pack)[i].item;
-
-		if ((batch->want[i] & LLM_WANT_TOKEN) != 0 && !is_spoiled(&out, item))
-			take(e, req_of(&plan->items[item]), &e->outs[i]);
-	}
+	take_outputs(e, plan, batch, &out);
 	end_spoiled(e, plan, &out);
 	return LLM_OK;
 }

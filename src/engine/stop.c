@@ -88,6 +88,8 @@ llm_stop_fini(LlmStop *s)
 static bool
 step(LlmStopString *t, char c)
 {
+	if (t->matched == t->len) /* it was, but that did not count */
+		t->matched = t->back[t->len - 1];
 	while (t->matched > 0 && t->p[t->matched] != c)
 		t->matched = t->back[t->matched - 1];
 	if (t->p[t->matched] == c)
@@ -96,7 +98,7 @@ step(LlmStopString *t, char c)
 }
 
 bool
-llm_stop_scan(LlmStop *s, LlmBuf *text)
+llm_stop_scan(LlmStop *s, LlmBuf *text, bool may_end)
 {
 	if (s->n == 0)
 		s->scanned = text->len;
@@ -108,7 +110,7 @@ llm_stop_scan(LlmStop *s, LlmBuf *text)
 		for (int32_t i = 0; i < s->n; i++)
 			if (step(&s->strings[i], c) && s->strings[i].len > longest)
 				longest = s->strings[i].len;
-		if (longest > 0)
+		if (longest > 0 && may_end)
 		{
 			s->scanned -= (size_t) longest;
 			text->len = s->scanned;
@@ -125,7 +127,11 @@ llm_stop_safe(const LlmStop *s)
 	int32_t held = 0;
 
 	for (int32_t i = 0; i < s->n; i++)
-		if (s->strings[i].matched > held)
-			held = s->strings[i].matched;
+	{
+		const LlmStopString *t = &s->strings[i];
+		int32_t matched = t->matched < t->len ? t->matched : t->back[t->len - 1];
+
+		held = matched > held ? matched : held;
+	}
 	return s->scanned - (size_t) held;
 }

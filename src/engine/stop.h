@@ -40,9 +40,10 @@ typedef struct LlmStop
 LlmStatus llm_stop_init(LlmStop *s, const LlmStr *strings, int32_t n, LlmError *err);
 void llm_stop_fini(LlmStop *s);
 
-/* Read what was appended to text since the last call. True when a stop string is complete: text then
- * ends before it, and the call must not be made again. */
-bool llm_stop_scan(LlmStop *s, LlmBuf *text);
+/* Read what was appended to text since the last call. True when a stop string is complete and may_end
+ * is true: text then ends before it, and the call must not be made again. While may_end is false, a
+ * complete stop string is text like any other; its tail may still begin another one. */
+bool llm_stop_scan(LlmStop *s, LlmBuf *text, bool may_end);
 
 /* How many bytes at the beginning of the scanned text can no longer be part of a stop string. Whole
  * characters when the text is. */

@@ -6,9 +6,6 @@
 #include "engine/pinned.h"
 #include "engine/prompt.h"
 
-/* Reserved for a request's text at submit, so that a step seldom has to let it grow. */
-#define TEXT_NBYTES_RESERVE ((size_t) 64 << 10)
-
 /* ---- ends ---- */
 
 static LlmStr
@@ -69,6 +66,10 @@ answer_asker(LlmEngine *e, LlmAsker *a, LlmFinish finish, const LlmError *error)
 	{
 		result.generated = r->seq.tokens.ids + r->seq.n_prompt;
 		result.text = (LlmStr){r->text.data, r->text.len};
+		result.reasoning = llm_think_text(&r->think);
+		result.n_top = r->scores.n_top;
+		result.logprobs = r->scores.answer;
+		result.prompt_logprobs = r->scores.prompt;
 		llm_engine_show(e, a, r->text.len);
 		e->stats.shared += follows;
 	}
@@ -117,8 +118,6 @@ llm_engine_drop(LlmEngine *e, LlmAsker *a, const LlmError *error)
 void
 llm_engine_end(LlmEngine *e, LlmReq *r, LlmFinish finish, const LlmError *error)
 {
-	if (error == NULL)
-		llm_detok_end(&r->detok);
 	for (LlmAsker *a = r->askers; a != NULL; a = a->next)
 		answer_asker(e, a, finish, error);
 	while (r->askers->next != NULL)
@@ -268,22 +267,18 @@ req_start(LlmEngine *e, LlmReq *r, const LlmRequest *from, LlmError *err)
 
 /* Queue a GENERATE request whose prompt is encoded. */
 static LlmStatus
-queue(LlmEngine *e, const LlmRequest *q, const LlmTokens *prompt, LlmError *err)
+queue(LlmEngine *e, const LlmRequest *q, const LlmPrompt *prompt, LlmError *err)
 {
-	int32_t n_prompt = (int32_t) prompt->len;
-	size_t text_nbytes;
+	int32_t n_prompt = (int32_t) prompt->ids.len;
 	int32_t max_new;
 	LlmReq *r;
 	LlmStatus st;
 
 	if ((st = max_new_tokens(e, q, n_prompt, &max_new, err)) != LLM_OK)
 		return st;
-	text_nbytes = (size_t) max_new * (size_t) e->m.max_piece;
-	text_nbytes = text_nbytes < TEXT_NBYTES_RESERVE ? text_nbytes : TEXT_NBYTES_RESERVE;
-	st = llm_req_create(q, prompt, max_new, e->m.store.n_groups, text_nbytes, &r, err);
-	if (st != LLM_OK)
+	if ((st = llm_req_create(&e->m, q, prompt, max_new, &r, err)) != LLM_OK)
 		return st;
-	if (max_new == 0) /* nothing to compute: answered at once */
+	if (max_new == 0 && !q->prompt_logprobs) /* nothing to compute: answered at once */
 	{
 		LlmResult result = {.key = q->key,
 							.text = {"", 0},
@@ -299,7 +294,7 @@ queue(LlmEngine *e, const LlmRequest *q, const LlmTokens *prompt, LlmError *err)
 
 /* The ids that a request names: those forced for a test, or what the encoder says. */
 static LlmStatus
-prompt_of(LlmEngine *e, const LlmRequest *q, LlmTokens *out, LlmError *err)
+prompt_of(LlmEngine *e, const LlmRequest *q, LlmPrompt *out, LlmError *err)
 {
 	LlmStatus st;
 
@@ -307,7 +302,7 @@ prompt_of(LlmEngine *e, const LlmRequest *q, LlmTokens *out, LlmError *err)
 		return q->kind == LLM_REQUEST_GENERATE ? llm_prompt_encode(&e->m, q, out, err)
 											   : llm_pinned_encode(&e->m, q, out, err);
 	st = llm_prompt_check(&e->m, e->force_ids, e->force_n, err);
-	if (st == LLM_OK && !llm_tokens_append(out, e->force_ids, (size_t) e->force_n))
+	if (st == LLM_OK && !llm_tokens_append(&out->ids, e->force_ids, (size_t) e->force_n))
 		st = llm_error_set(err, LLM_E_MEMORY, "out of memory for a prompt");
 	return st;
 }
@@ -315,12 +310,12 @@ prompt_of(LlmEngine *e, const LlmRequest *q, LlmTokens *out, LlmError *err)
 static LlmStatus
 submit_generate(LlmEngine *e, const LlmRequest *q, LlmError *err)
 {
-	LlmTokens prompt = {0};
+	LlmPrompt prompt = {0};
 	LlmStatus st = prompt_of(e, q, &prompt, err);
 
 	if (st == LLM_OK)
 		st = queue(e, q, &prompt, err);
-	llm_tokens_fini(&prompt);
+	llm_prompt_fini(&prompt);
 	return st;
 }
 
@@ -328,31 +323,32 @@ static LlmStatus
 submit_pin(LlmEngine *e, const LlmRequest *q, LlmError *err)
 {
 	LlmRequest one = llm_pinned_request(q);
-	LlmTokens ids = {0};
+	LlmPrompt prompt = {0};
 	LlmStatus st = check_request(e, &one, err);
 
-	if (st == LLM_OK && (st = prompt_of(e, q, &ids, err)) == LLM_OK &&
-		(st = llm_sched_pin_check(e->sched, (int32_t) ids.len, err)) == LLM_OK)
-		st = queue(e, &one, &ids, err);
-	llm_tokens_fini(&ids);
+	if (st == LLM_OK && (st = prompt_of(e, q, &prompt, err)) == LLM_OK &&
+		(st = llm_sched_pin_check(e->sched, (int32_t) prompt.ids.len, err)) == LLM_OK)
+		st = queue(e, &one, &prompt, err);
+	llm_prompt_fini(&prompt);
 	return st;
 }
 
 static LlmStatus
 answer_unpin(LlmEngine *e, const LlmRequest *q, LlmError *err)
 {
-	LlmTokens ids = {0};
-	LlmStatus st = prompt_of(e, q, &ids, err);
+	LlmPrompt prompt = {0};
+	LlmStatus st = prompt_of(e, q, &prompt, err);
 
-	if (st == LLM_OK && !llm_sched_unpin(e->sched, q->salt, ids.ids, (int32_t) ids.len))
+	if (st == LLM_OK &&
+		!llm_sched_unpin(e->sched, q->salt, prompt.ids.ids, (int32_t) prompt.ids.len))
 		st = llm_error_set(err, LLM_E_INVALID, "this prefix is not pinned");
 	if (st == LLM_OK)
 	{
-		LlmResult result = {.key = q->key, .prompt_tokens = (int32_t) ids.len};
+		LlmResult result = {.key = q->key, .prompt_tokens = (int32_t) prompt.ids.len};
 
 		answer(e, &result);
 	}
-	llm_tokens_fini(&ids);
+	llm_prompt_fini(&prompt);
 	return st;
 }
 

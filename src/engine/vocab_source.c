@@ -207,5 +207,7 @@ const char *
 llm_vocab_source_bytes_template(void)
 {
 	return "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
-		   "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+		   "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+		   "{% if enable_thinking is defined %}<think>\n"
+		   "{% if not enable_thinking %}\n</think>\n\n{% endif %}{% endif %}{% endif %}";
 }

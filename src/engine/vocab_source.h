@@ -24,7 +24,8 @@ typedef struct LlmByteVocab
 LlmStatus llm_vocab_source_bytes(const LlmByteVocab *b, LlmTokenizer **tok, int32_t **unused,
 								 int32_t *n_unused, LlmError *err);
 
-/* Its chat template: turns of <|im_start|>role, content, <|im_end|>. */
+/* Its chat template: turns of <|im_start|>role, content, <|im_end|>; an answer begins in <think>
+ * when enable_thinking is true, after an empty thought when it is false. */
 const char *llm_vocab_source_bytes_template(void);
 
 #endif

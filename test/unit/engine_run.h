@@ -20,8 +20,13 @@ typedef struct Outcome
 	LlmBuf text;
 	LlmBuf pieces; /* streamed */
 	int n_pieces;
+	LlmBuf reasoning;
+	bool thought; /* reasoning was not NULL */
 	LlmTokens tokens;
 	LlmTokens generated;
+	int32_t n_top;
+	LlmLogprob *logprobs;        /* NULL, or [completion_tokens][1 + n_top] */
+	LlmLogprob *prompt_logprobs; /* NULL, or [prompt_tokens][1 + n_top] */
 	int32_t prompt_tokens;
 	int32_t cached_tokens;
 	int32_t completion_tokens;
@@ -53,6 +58,18 @@ run_on_text(void *arg, LlmRequestKey key, LlmStr piece)
 	r->of[key.id].n_pieces++;
 }
 
+/* A copy of n rows, NULL for NULL. */
+static inline LlmLogprob *
+run_rows(const LlmLogprob *rows, int32_t n, int32_t n_top)
+{
+	size_t nbytes = (size_t) n * (size_t) (n_top + 1) * sizeof(*rows);
+	LlmLogprob *c = rows == NULL ? NULL : malloc(nbytes + 1);
+
+	if (c != NULL)
+		memcpy(c, rows, nbytes);
+	return c;
+}
+
 static inline void
 run_on_done(void *arg, const LlmResult *res)
 {
@@ -73,6 +90,12 @@ run_on_done(void *arg, const LlmResult *res)
 	if (res->generated != NULL)
 		assert_true(
 			llm_tokens_append(&o->generated, res->generated, (size_t) res->completion_tokens));
+	assert_true(llm_utf8_valid(res->reasoning.p, res->reasoning.len));
+	o->thought = res->reasoning.p != NULL;
+	assert_true(llm_buf_append(&o->reasoning, res->reasoning.p, res->reasoning.len));
+	o->n_top = res->n_top;
+	o->logprobs = run_rows(res->logprobs, res->completion_tokens, res->n_top);
+	o->prompt_logprobs = run_rows(res->prompt_logprobs, res->prompt_tokens, res->n_top);
 	o->prompt_tokens = res->prompt_tokens;
 	o->cached_tokens = res->cached_tokens;
 	o->completion_tokens = res->completion_tokens;
@@ -115,8 +138,11 @@ run_forget(Run *r)
 	{
 		llm_buf_fini(&r->of[i].text);
 		llm_buf_fini(&r->of[i].pieces);
+		llm_buf_fini(&r->of[i].reasoning);
 		llm_tokens_fini(&r->of[i].tokens);
 		llm_tokens_fini(&r->of[i].generated);
+		free(r->of[i].logprobs);
+		free(r->of[i].prompt_logprobs);
 		memset(&r->of[i], 0, sizeof(r->of[i]));
 	}
 	r->next_id = 0;

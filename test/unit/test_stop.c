@@ -35,7 +35,7 @@ run(const char *text, const LlmStr *stops, int n, size_t cut, uint64_t seed, cha
 		piece = piece < len - i ? piece : len - i;
 		assert_true(llm_buf_append(&buf, text + i, piece));
 		i += piece;
-		stopped = llm_stop_scan(&s, &buf);
+		stopped = llm_stop_scan(&s, &buf, true);
 		if (!stopped)
 		{
 			assert_true(llm_stop_safe(&s) >= shown);
@@ -127,19 +127,19 @@ a_possible_beginning_is_held_back(void **state)
 
 	assert_int_equal(llm_stop_init(&s, stops, 2, &err), LLM_OK);
 	llm_buf_append(&buf, "xaa", 3);
-	assert_false(llm_stop_scan(&s, &buf));
+	assert_false(llm_stop_scan(&s, &buf, true));
 	assert_int_equal(llm_stop_safe(&s), 1);
 	llm_buf_append(&buf, "a", 1);
-	assert_false(llm_stop_scan(&s, &buf));
+	assert_false(llm_stop_scan(&s, &buf, true));
 	assert_int_equal(llm_stop_safe(&s), 2);
 	llm_buf_append(&buf, "c\xE4\xB8\x89", 4);
-	assert_false(llm_stop_scan(&s, &buf));
+	assert_false(llm_stop_scan(&s, &buf, true));
 	assert_int_equal(llm_stop_safe(&s), 5); /* a whole character is held, not a part of one */
 	llm_buf_append(&buf, "\xE4\xB8\x89", 3);
-	assert_false(llm_stop_scan(&s, &buf));
+	assert_false(llm_stop_scan(&s, &buf, true));
 	assert_int_equal(llm_stop_safe(&s), 8);
 	llm_buf_append(&buf, "\xE5\x8F\xAA!", 4);
-	assert_true(llm_stop_scan(&s, &buf));
+	assert_true(llm_stop_scan(&s, &buf, true));
 	assert_string_equal(buf.data, "xaaac\xE4\xB8\x89");
 	llm_buf_fini(&buf);
 	llm_stop_fini(&s);
