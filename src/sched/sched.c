@@ -259,7 +259,8 @@ rows_for_prefill(const LlmSched *s)
 	return s->max_rows / 8 > 1 ? s->max_rows / 8 : 1;
 }
 
-/* A row for each decode that has none yet, as long as more than n_left are left. */
+/* A row for each decode that has none yet, as long as more than n_left are left. (A chunk that the
+ * outputs cut off before the last row leaves no output, so it is not taken for a decode.) */
 static void
 step_decodes(LlmSched *s, int32_t n_left)
 {
@@ -270,7 +271,7 @@ step_decodes(LlmSched *s, int32_t n_left)
 	{
 		int32_t i = (start + k) % s->n_running;
 
-		if (rest(s->running[i]) != 1 || s->running[i]->in_flight > 0)
+		if (rest(s->running[i]) != 1)
 			continue;
 		if (budget(s) <= n_left || s->plan.n_out == s->max_out)
 		{

@@ -300,6 +300,8 @@ submit(World *w)
 	j->seq.priority = chance(w, 8);
 	j->seq.salt = chance(w, 6);
 	j->seq.alone = chance(w, 40);
+	j->seq.fresh = chance(w, 6);
+	j->seq.scores = j->seq.fresh && chance(w, 2);
 	prompt_fill(w, &j->seq, n_prompt);
 	st = llm_sched_submit(w->sched, &j->seq, &err);
 	if (n_prompt + n_new > room)
@@ -487,9 +489,9 @@ check_item(World *w, const LlmPlan *plan, int32_t i)
 	assert_int_equal(it->completes, it->begin + it->n == (int32_t) it->seq->tokens.len);
 	for (int32_t k = 0; k < i; k++)
 		assert_ptr_not_equal(plan->items[k].seq, it->seq);
-	if (it->begin > j->got)
+	if (it->begin > j->got) /* to what is or was cached: it may be off since the admission */
 	{
-		assert_true(w->prefix_on && !it->seq->fresh);
+		assert_false(it->seq->fresh);
 		w->n_jumps++;
 	}
 	j->got = it->begin + it->n;
