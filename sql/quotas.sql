@@ -114,6 +114,20 @@ SELECT llm_generate('x', options => '{"timeout": 5000}');
 COMMIT;
 RESET ROLE;
 
+-- a stream is charged as its pieces come, once
+UPDATE llm.quotas SET max_in_flight = NULL;
+SELECT generated_tokens AS before FROM llm.stat_users WHERE role = 'regress_llm_quota'::regrole \gset
+SET ROLE regress_llm_quota;
+SELECT count(*) > 1 AS pieces FROM (SELECT llm_generate_stream(repeat('z', 50)) OFFSET 0) s;
+SELECT generated_tokens - :before AS charged FROM llm.stat_users;
+BEGIN;
+DECLARE c CURSOR FOR SELECT llm_generate_stream('@slow=10 ' || repeat('z', 200));
+MOVE 5 FROM c;
+CLOSE c;
+SELECT generated_tokens - :before - 51 BETWEEN 5 AND 150 AS charged FROM llm.stat_users;
+COMMIT;
+RESET ROLE;
+
 -- '-' is every role without a row
 INSERT INTO llm.quotas VALUES ('-', 70, '1 day', NULL);
 SET ROLE regress_llm_other;
@@ -132,7 +146,7 @@ SELECT error_of('DELETE FROM llm.quotas');
 RESET ROLE;
 GRANT pg_monitor TO regress_llm_other;
 SET ROLE regress_llm_other;
-SELECT role, max_in_flight FROM llm.quotas;
+SELECT role FROM llm.quotas;
 SELECT count(*) >= 2 AS sees_all FROM llm.stat_users;
 SELECT error_of('DELETE FROM llm.quotas');
 RESET ROLE;

@@ -290,6 +290,7 @@ llm_client_begin(LlmClientRequest *req)
 	req->n_sent = 0;
 	req->urgent = false;
 	req->held = false;
+	req->n_charged = 0;
 	req->counted = costs_tokens(req);
 	if (!req->counted || admit(req))
 		llm_inflight_enqueue(req);

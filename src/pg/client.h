@@ -104,6 +104,7 @@ typedef struct LlmClientRequest
 	bool held;              /* QUEUED because its role has as many in flight as it may */
 	int32 max_in_flight;    /* of the role, 0 = any number */
 	LlmUsage *usage;        /* of the role, while it is counted in flight; else NULL */
+	int64 n_charged;        /* of its generated tokens, to usage */
 	bool urgent;            /* somebody waits: goes first, may use the last credit */
 	int n_sent;             /* times it was sent */
 	int64 begun_us;         /* TimestampTz of begin */

@@ -72,6 +72,16 @@ fail_changed(LlmClientRequest *req)
 					  "Run the statement again.");
 }
 
+/* Put tokens on the bill of the role. A piece of a stream counts as one when it comes, so that
+ * reading nearly all of an answer and then cancelling is not free; the rest comes with the end. */
+static void
+charge(LlmClientRequest *req, int64 prompt, int64 cached, int64 generated)
+{
+	if (req->usage != NULL)
+		llm_usage_charge(req->usage, prompt, cached, generated);
+	req->n_charged += generated;
+}
+
 static void
 take_piece(LlmClientRequest *req, const Llm__Tokens *piece)
 {
@@ -79,7 +89,9 @@ take_piece(LlmClientRequest *req, const Llm__Tokens *piece)
 	{
 		llm_traffic_cancel(req->id);
 		fail_changed(req);
+		return;
 	}
+	charge(req, 0, 0, 1);
 }
 
 static void
@@ -118,8 +130,7 @@ take_done(LlmClientRequest *req, const Llm__Done *done)
 	a->has_logprobs = req->submit.logprobs;
 	if (req->submit.logprobs || req->submit.prompt_logprobs)
 		a->logprobs = copy_done(req, done);
-	if (req->usage != NULL)
-		llm_usage_charge(req->usage, a->prompt_tokens, a->cached_tokens, a->completion_tokens);
+	charge(req, a->prompt_tokens, a->cached_tokens, Max(a->completion_tokens - req->n_charged, 0));
 	llm_inflight_finish(req);
 	llm_shmem_activity_tokens(a->prompt_tokens, a->cached_tokens, a->completion_tokens);
 }
