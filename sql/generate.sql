@@ -56,7 +56,7 @@ SELECT error_of($$SELECT llm_generate(ARRAY['fine', '@error=no'])$$);
 SELECT llm_generate(ARRAY['fine', '@error=no', 'too'], on_error => 'null');
 
 -- the composite
-SELECT text, reasoning, finish_reason, prompt_tokens, cached_tokens, completion_tokens, logprobs, model, error
+SELECT text, reasoning, finish_reason, prompt_tokens, cached_tokens < prompt_tokens AS cached, completion_tokens, logprobs, model, error
 FROM llm_generate_result('hello');
 SELECT queue_ms >= 0 AS q, first_token_ms >= queue_ms AS f, total_ms >= first_token_ms AS t
 FROM llm_generate_result('@delay=20 hello');

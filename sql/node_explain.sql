@@ -28,6 +28,7 @@ DECLARE
 BEGIN
 	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS OFF, COSTS OFF, SUMMARY OFF) ' || query LOOP
 		line := regexp_replace(line, 'Peak In Flight: \d+', 'Peak In Flight: N');
+		line := regexp_replace(line, ' cached=\d+', ' cached=N');
 		line := regexp_replace(line, '(rows=\d+)\.00', '\1');
 		RETURN NEXT regexp_replace(line, '\d+\.\d+', 'N', 'g');
 	END LOOP;
@@ -46,11 +47,11 @@ BEGIN
 END
 $$;
 SELECT key, value FROM jsonb_each(jsonb_path_query_first(formatted('json', $$SELECT llm_generate(body), llm_count_tokens(body) FROM docs$$)::jsonb, '$[0].Plan'))
-WHERE key LIKE '%LLM%' AND key <> 'LLM Peak In Flight' OR key LIKE 'Custom%' ORDER BY key COLLATE "C";
+WHERE key LIKE '%LLM%' AND key NOT IN ('LLM Peak In Flight', 'LLM Cached Tokens') OR key LIKE 'Custom%' ORDER BY key COLLATE "C";
 SELECT jsonb_path_exists(doc, '$[0].Plan."LLM Queue Wait"'), jsonb_path_exists(doc, '$[0].Plan."LLM First Token"')
 FROM (SELECT formatted('json, TIMING ON', $$SELECT llm_generate(body) FROM docs$$)::jsonb doc) s;
-SELECT line FROM regexp_split_to_table(formatted('xml', $$SELECT llm_generate(body) FROM docs$$), E'\n') line WHERE line LIKE '%LLM-%' AND line NOT LIKE '%Peak%';
-SELECT line FROM regexp_split_to_table(formatted('yaml', $$SELECT llm_generate(body) FROM docs$$), E'\n') line WHERE line LIKE '%LLM%' AND line NOT LIKE '%Peak%';
+SELECT line FROM regexp_split_to_table(formatted('xml', $$SELECT llm_generate(body) FROM docs$$), E'\n') line WHERE line LIKE '%LLM-%' AND line !~ 'Peak|Cached';
+SELECT line FROM regexp_split_to_table(formatted('yaml', $$SELECT llm_generate(body) FROM docs$$), E'\n') line WHERE line LIKE '%LLM%' AND line !~ 'Peak|Cached';
 SELECT formatted('json, VERBOSE', $$SELECT llm_generate(body) FROM docs$$) LIKE '%"LLM Numerics Key": "%' AS numerics_key;
 DROP FUNCTION formatted(text, text);
 

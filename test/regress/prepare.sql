@@ -31,7 +31,7 @@ EXCEPTION WHEN OTHERS THEN
 END
 $$;
 
--- EXPLAIN ANALYZE without what depends on time, on versions of PostgreSQL or, unless they are asked for,
+-- EXPLAIN ANALYZE without what depends on time, on former prompts, on versions of PostgreSQL or, unless they are asked for,
 -- on how many of the rows that were read ahead had been answered.
 CREATE OR REPLACE FUNCTION explain_of(query text, tokens boolean DEFAULT false)
 RETURNS SETOF text LANGUAGE plpgsql AS $$
@@ -41,6 +41,7 @@ BEGIN
 	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, BUFFERS OFF, COSTS OFF, TIMING OFF, SUMMARY OFF) ' || query LOOP
 		CONTINUE WHEN line LIKE '%LLM Tokens:%' AND NOT tokens OR line LIKE '%  Storage: %';
 		line := regexp_replace(line, 'Peak In Flight: \d+', 'Peak In Flight: N');
+		line := regexp_replace(line, ' cached=\d+', ' cached=N');
 		line := regexp_replace(line, 'Memory( Usage)?: \d+kB', 'Memory\1: NkB');
 		line := regexp_replace(line, ' \(returns \$\d+\)', '');
 		RETURN NEXT regexp_replace(line, '(rows=\d+)\.00', '\1');
