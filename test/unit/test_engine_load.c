@@ -135,7 +135,9 @@ streams_flow_beside_long_prompts(void **state)
 		snprintf(prompt, sizeof(prompt), "@tokens=1500 stream %d;", (int) c);
 		load_submit(&l, 1, c, prompt, 1500);
 	}
-	load_step(&l);
+	while (l.pieces_of[7] == 0)
+		load_step(&l);
+	memset(l.pieces_of, 0, sizeof(l.pieces_of));
 	start = l.n_steps;
 	for (int i = 0; i < 100 || l.done_of[9] < 100; i++)
 	{
@@ -147,7 +149,7 @@ streams_flow_beside_long_prompts(void **state)
 			load_submit(&l, 2, 9, prompt, 4);
 		load_step(&l);
 		for (int c = 0; c < 8; c++)
-			assert_int_equal(l.pieces_of[c], l.n_steps);
+			assert_int_equal(l.pieces_of[c], l.n_steps - start);
 	}
 	print_message("100 prompts of 2,000 tokens took %d steps, each with a piece for each stream\n",
 				  (int) (l.n_steps - start));
@@ -193,7 +195,8 @@ a_call_beside_a_feed_is_answered(void **state)
 	load_fini(&l);
 }
 
-/* The tenant of a request is what shares go by, whatever its connection. */
+/* The tenant of a request is what shares go by, whatever its connection. (What a request finds in the
+ * cache costs it nothing, so here all find the same: the template and a few characters.) */
 static void
 roles_share_whatever_their_connections(void **state)
 {
@@ -207,7 +210,7 @@ roles_share_whatever_their_connections(void **state)
 		for (uint64_t c = 0; c < 9; c++)
 			while (n[c] - l.done_of[c] < (c < 8 ? 4 : 32))
 			{
-				snprintf(prompt, sizeof(prompt), "row %d of connection %d", (int) n[c]++, (int) c);
+				snprintf(prompt, sizeof(prompt), "connection %d, row %d", (int) c, (int) n[c]++);
 				load_submit(&l, c < 8 ? 1 : 2, c, prompt, 10);
 			}
 		load_step(&l);
