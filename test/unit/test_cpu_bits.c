@@ -136,6 +136,86 @@ test_kv_pages(void **state)
 	}
 }
 
+/* A step whose logits may be NaN; returns what it says of the sequences. */
+static const uint8_t *
+step_spoiled(Run *r)
+{
+	LlmDevice *dev = r->m->dev;
+	LlmSampling sampling = {r->rows, r->b.n_out};
+	LlmStepOut out = {.rows = r->picks};
+	LlmError err;
+	uint64_t step;
+
+	assert_int_equal(dev->ops->step_begin(dev, &r->b, &err), LLM_OK);
+	dev->ops->sample(dev, forward(r->m, &r->b), &sampling);
+	assert_int_equal(dev->ops->step_end(dev, &step, &err), LLM_OK);
+	assert_int_equal(dev->ops->step_wait(dev, step, &out, &err), LLM_OK);
+	for (int32_t i = 0; i < r->b.n_out; i++)
+		memcpy(r->logits[r->row_seq[i]][r->pos[i]],
+			   out.logits + (size_t) i * (size_t) out.ld_logits, VOCAB * sizeof(float));
+	return out.spoiled;
+}
+
+/* A row of NaN fails, its sequence is named, and nobody else sees anything of it: not the rows before
+ * it, not the neighbour in the step, not the next owner of its pages. */
+static void
+test_nan_stays_alone(void **state)
+{
+	(void) state;
+	for (size_t g = 0; g < N_GRAPHS; g++)
+	{
+		const float *vectors[64] = {NULL};
+		float nan_row[DIM];
+		size_t n = (size_t) 64 * LAYERS * KV_HEADS * 2 * (size_t) graphs[g].head_dim;
+		float *page = calloc(n, sizeof(*page));
+		const uint8_t *spoiled;
+		Machine m;
+		Run *r, *alone;
+		LlmError err;
+
+		for (int i = 0; i < DIM; i++)
+			nan_row[i] = NAN;
+		machine_open(&m, &graphs[g], NULL, 2);
+		alone = run_create(&m, 1);
+		run_alone(alone, 0, 60, (int32_t[]){60, 0});
+		run_alone(alone, 1, 60, (int32_t[]){60, 0});
+		r = run_create(&m, 1);
+		step_begin_batch(r);
+		step_add(r, 0, 20);
+		step_add(r, 1, 20);
+		vectors[20 + 10] = nan_row;
+		r->b.embed = vectors;
+		spoiled = step_spoiled(r);
+		assert_non_null(spoiled);
+		assert_int_equal(spoiled[0], 0);
+		assert_int_equal(spoiled[1], 1);
+		assert_same(r, alone, 0, 20);
+		assert_same(r, alone, 1, 10);
+		assert_int_equal(r->picks[20 + 10].status, LLM_E_INTERNAL);
+		assert_int_equal(r->picks[20 + 9].status, LLM_OK);
+		assert_int_equal(m.dev->ops->kv_export(m.dev, 0, &r->tables[STRIDE], 1, page, &err),
+						 LLM_OK);
+		for (size_t i = 0; i < n; i++)
+			assert_true(isfinite(page[i]));
+		/* the same pages serve others, while position 10 of the page is still masked */
+		r->len[1] = 0;
+		for (int32_t at = 0; at < 60; at += 6)
+		{
+			step_begin_batch(r);
+			step_add(r, 1, 6);
+			assert_null(step_spoiled(r));
+		}
+		assert_same(r, alone, 1, 60);
+		page[n / 2] = NAN;
+		assert_int_equal(m.dev->ops->kv_import(m.dev, 0, &r->tables[STRIDE], 1, page, &err),
+						 LLM_E_INVALID);
+		free(page);
+		free(r);
+		free(alone);
+		machine_close(&m);
+	}
+}
+
 int
 main(void)
 {
@@ -143,6 +223,7 @@ main(void)
 		cmocka_unit_test(test_bits_alone),
 		cmocka_unit_test(test_bits_mixed),
 		cmocka_unit_test(test_kv_pages),
+		cmocka_unit_test(test_nan_stays_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
