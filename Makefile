@@ -108,6 +108,17 @@ $(BUILD)/test/test_$(1): test/unit/test_$(1).c $(call unit_archives,$(1)) | $(GE
 endef
 $(foreach t,$(UNIT_TESTS),$(eval $(call UNIT_TEST,$(t))))
 
+# ---- benchmarks of parts: test/bench/NAME.c, linked like unit tests ----
+
+bench_archives = $(foreach d,$(shell sed -n 's/^ \* links: //p' test/bench/$(1).c | head -1),$(BUILD)/engine/$(d).a)
+
+define BENCH
+$(BUILD)/bench/$(1): test/bench/$(1).c $(call bench_archives,$(1))
+	@mkdir -p $$(@D)
+	$$(ENGINE_CC) $$(ENGINE_CFLAGS) -MMD -MP -o $$@ $$< -Wl,--start-group $(call bench_archives,$(1)) -Wl,--end-group $$(ENGINE_LIBS)
+endef
+$(foreach t,$(patsubst test/bench/%.c,%,$(wildcard test/bench/*.c)),$(eval $(call BENCH,$(t))))
+
 # ---- fuzz targets: clang's libFuzzer with ASan and UBSan, over the same archives ----
 
 FUZZ_TARGETS = $(patsubst test/fuzz/%.c,%,$(wildcard test/fuzz/fuzz_*.c))

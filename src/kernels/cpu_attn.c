@@ -1,10 +1,11 @@
 /*
  * kernels/cpu_attn.c - the phases of attention: rotary table, turn and store, attend.
  *
- * An attention item is one KV head and up to 16 adjacent rows of one sequence. It walks the splits
- * that any of its rows sees in ascending order, and every row folds the splits that it sees; which
- * rows share an item changes no bit (rule R7). Threads take items as they come, late rows first,
- * because they see the most.
+ * An attention item is one KV head and one block of rows (cpu_blocks.c). It walks the splits that its
+ * rows see in ascending order, first those whose page is the same for all rows, then each sequence's
+ * own; every row folds the splits that it sees, in this order. Which rows share an item changes no
+ * bit (rule R7). Threads take items as they come: one KV head after the other, so that blocks that
+ * share pages meet them in the cache, and late rows first, because they see the most.
  */
 #include "kernels/cpu_state.h"
 
@@ -12,6 +13,16 @@
 #include <string.h>
 
 #include "kernels/rope.h"
+
+/* One item at work. */
+typedef struct AttnItem
+{
+	const LlmCpuDevice *dev;
+	const LlmCpuOp *op;
+	LlmCpuScratch *s; /* of the thread; vectors in the order of the block's rows */
+	int32_t kv_head;
+	int32_t per_row; /* query vectors of a row */
+} AttnItem;
 
 void
 llm_cpu_run_rope_table(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
@@ -79,42 +90,45 @@ llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 		rope_head(dev, op, i / per_row, (int32_t) (i % per_row), dev->scratch[tid].row);
 }
 
-/* Visible positions of a split for every query vector of the block, row by row. */
+/* First position that a row sees. */
+static int32_t
+row_first(const LlmCpuDevice *dev, const LlmAttn *a, int32_t row)
+{
+	int32_t pos = dev->batch->pos[row];
+
+	return a->window > 0 && pos >= a->window ? pos - a->window + 1 : 0;
+}
+
+/* Visible positions of a split for the query vectors of a run, row by row, from vector v on. */
 static void
-ranges_set(const LlmCpuDevice *dev, const LlmCpuOp *op, const LlmCpuBlock *block, int32_t split,
-		   int32_t per_row, LlmCpuScratch *s)
+ranges_set(const AttnItem *it, const LlmCpuRun *run, int32_t split, int32_t v)
 {
 	int32_t base = split * LLM_PAGE_TOKENS;
 
-	for (int32_t r = 0; r < block->n_rows; r++)
+	for (int32_t r = run->row0; r < run->row0 + run->n_rows; r++)
 	{
-		int32_t pos = dev->batch->pos[block->row0 + r];
-		int32_t first =
-			op->attn.window > 0 && pos >= op->attn.window ? pos - op->attn.window + 1 : 0;
+		int32_t first = row_first(it->dev, &it->op->attn, r);
 		int32_t lo = first > base ? first - base : 0;
-		int32_t hi = pos + 1 - base;
+		int32_t hi = it->dev->batch->pos[r] + 1 - base;
 
 		hi = hi < LLM_PAGE_TOKENS ? hi : LLM_PAGE_TOKENS;
-		for (int32_t g = 0; g < per_row; g++)
+		for (int32_t g = 0; g < it->per_row; g++, v++)
 		{
-			s->lo[r * per_row + g] = lo;
-			s->hi[r * per_row + g] = hi;
+			it->s->lo[v] = lo;
+			it->s->hi[v] = hi;
 		}
 	}
 }
 
-/* First and last split that any row of the block sees. */
+/* First and last split that any row of the run sees. */
 static void
-splits_of(const LlmCpuDevice *dev, const LlmCpuOp *op, const LlmCpuBlock *block, int32_t *first,
-		  int32_t *last)
+splits_of(const AttnItem *it, const LlmCpuRun *run, int32_t *first, int32_t *last)
 {
 	int32_t lo = INT32_MAX, hi = 0;
 
-	for (int32_t r = block->row0; r < block->row0 + block->n_rows; r++)
+	for (int32_t r = run->row0; r < run->row0 + run->n_rows; r++)
 	{
-		int32_t pos = dev->batch->pos[r];
-		int32_t begin =
-			op->attn.window > 0 && pos >= op->attn.window ? pos - op->attn.window + 1 : 0;
+		int32_t begin = row_first(it->dev, &it->op->attn, r), pos = it->dev->batch->pos[r];
 
 		lo = begin < lo ? begin : lo;
 		hi = pos > hi ? pos : hi;
@@ -123,81 +137,127 @@ splits_of(const LlmCpuDevice *dev, const LlmCpuOp *op, const LlmCpuBlock *block,
 	*last = hi / LLM_PAGE_TOKENS;
 }
 
-/* o / l of every vector of the item, in out's forms. */
+/* The query vectors of a run and their empty sums, from vector v on. */
 static void
-item_finish(LlmCpuDevice *dev, LlmCpuOp *op, const LlmCpuBlock *block, int32_t kv_head,
-			int32_t per_row, LlmCpuScratch *s)
+run_begin(const AttnItem *it, const LlmCpuRun *run, int32_t v)
 {
-	const LlmCpuAct *out = op->out;
-	int32_t v_dim = op->attn.v_dim, v_stride = op->kv->v_stride;
+	const LlmCpuAct *in = it->op->in;
+	int32_t head_dim = it->op->attn.head_dim;
 
-	for (int32_t i = 0; i < block->n_rows * per_row; i++)
-	{
-		int64_t row = block->row0 + i / per_row;
-		int32_t col = (kv_head * per_row + i % per_row) * v_dim;
-		float *y = out->f + row * out->ld + col;
-
-		dev->kernels->attn_finish(s->o + (size_t) i * (size_t) v_stride, s->l[i], v_dim, y);
-		if ((out->forms & LLM_ACT_Q8) != 0 && v_dim % LLM_Q8_UNIT == 0)
-			dev->kernels->quantise(y, v_dim, out->q + row * out->n_units + col / LLM_Q8_UNIT);
-	}
+	for (int32_t r = run->row0; r < run->row0 + run->n_rows; r++)
+		for (int32_t g = 0; g < it->per_row; g++, v++)
+		{
+			it->s->q[v] = in->f + (int64_t) r * in->ld + (it->kv_head * it->per_row + g) * head_dim;
+			it->s->m[v] = -INFINITY;
+			it->s->l[v] = 0.0f;
+		}
 }
 
+/* o / l of a run's vectors from v on, in out's forms. */
 static void
-item_run(LlmCpuDevice *dev, LlmCpuOp *op, const LlmCpuBlock *block, int32_t kv_head,
-		 LlmCpuScratch *s)
+run_finish(const AttnItem *it, const LlmCpuRun *run, int32_t v)
 {
-	const LlmBatch *b = dev->batch;
-	const LlmAttn *a = &op->attn;
-	const int32_t *table = b->table[a->kv_group] + (size_t) block->seq * (size_t) b->table_stride;
-	int32_t per_row = a->n_heads / a->n_kv_heads, n_q = block->n_rows * per_row;
-	int32_t first, last;
-	LlmAttnSplit split = {.k_type = op->kv->group.k_type,
-						  .v_type = op->kv->group.v_type,
+	const LlmCpuAct *out = it->op->out;
+	const LlmKernels *kernels = it->dev->kernels;
+	int32_t v_dim = it->op->attn.v_dim;
+
+	for (int64_t r = run->row0; r < run->row0 + run->n_rows; r++)
+		for (int32_t g = 0; g < it->per_row; g++, v++)
+		{
+			int32_t col = (it->kv_head * it->per_row + g) * v_dim;
+			float *y = out->f + r * out->ld + col;
+
+			kernels->attn_finish(it->s->o + (size_t) v * (size_t) it->op->kv->v_stride, it->s->l[v],
+								 v_dim, y);
+			if ((out->forms & LLM_ACT_Q8) != 0 && v_dim % LLM_Q8_UNIT == 0)
+				kernels->quantise(y, v_dim, out->q + r * out->n_units + col / LLM_Q8_UNIT);
+		}
+}
+
+/* Splits first .. last of a sequence's table for n_q query vectors from v on: those of n_runs runs. */
+static void
+splits_run(const AttnItem *it, const LlmCpuRun *runs, int32_t n_runs, int32_t first, int32_t last,
+		   int32_t v, int32_t n_q)
+{
+	const LlmAttn *a = &it->op->attn;
+	const LlmKvPages *kv = it->op->kv;
+	const LlmBatch *b = it->dev->batch;
+	const int32_t *table = b->table[a->kv_group] + (size_t) runs->seq * (size_t) b->table_stride;
+	LlmAttnSplit split = {.k_type = kv->group.k_type,
+						  .v_type = kv->group.v_type,
 						  .k_dim = a->head_dim,
-						  .v_stride = op->kv->v_stride,
+						  .v_stride = kv->v_stride,
 						  .scale = a->scale,
 						  .softcap = a->softcap,
 						  .n_q = n_q,
-						  .q = s->q,
-						  .lo = s->lo,
-						  .hi = s->hi,
-						  .m = s->m,
-						  .l = s->l,
-						  .o = s->o};
+						  .q = it->s->q + v,
+						  .lo = it->s->lo + v,
+						  .hi = it->s->hi + v,
+						  .m = it->s->m + v,
+						  .l = it->s->l + v,
+						  .o = it->s->o + (size_t) v * (size_t) kv->v_stride};
 
-	for (int32_t i = 0; i < n_q; i++)
-	{
-		s->q[i] = op->in->f + (int64_t) (block->row0 + i / per_row) * op->in->ld +
-				  (kv_head * per_row + i % per_row) * a->head_dim;
-		s->m[i] = -INFINITY;
-		s->l[i] = 0.0f;
-	}
-	memset(s->o, 0, (size_t) n_q * (size_t) op->kv->v_stride * sizeof(float));
-	splits_of(dev, op, block, &first, &last);
 	for (int32_t i = first; i <= last; i++)
 	{
-		const uint8_t *head = llm_kv_pages_head(op->kv, table[i], a->layer, kv_head);
+		const uint8_t *head = llm_kv_pages_head(kv, table[i], a->layer, it->kv_head);
+		int32_t at = v;
 
 		split.k = head;
-		split.v = head + op->kv->k_nbytes;
-		split.next_k = i < last ? llm_kv_pages_head(op->kv, table[i + 1], a->layer, kv_head) : NULL;
-		ranges_set(dev, op, block, i, per_row, s);
-		dev->kernels->attn_split(&split);
+		split.v = head + kv->k_nbytes;
+		split.next_k = i < last ? llm_kv_pages_head(kv, table[i + 1], a->layer, it->kv_head) : NULL;
+		for (int32_t k = 0; k < n_runs; k++)
+		{
+			ranges_set(it, &runs[k], i, at);
+			at += runs[k].n_rows * it->per_row;
+		}
+		it->dev->kernels->attn_split(&split);
 	}
-	item_finish(dev, op, block, kv_head, per_row, s);
+}
+
+/* One block and KV head: the pages that its runs share for all of them together, then each run's own
+ * pages, then the results. */
+static void
+item_run(const AttnItem *it, const LlmCpuBlock *block)
+{
+	const LlmCpuRun *runs = it->dev->runs + block->run0;
+	int32_t n_shared = block->n_shared[it->op->attn.kv_group], n_q = block->n_rows * it->per_row;
+	int32_t first, last, first_shared = n_shared, v = 0;
+
+	for (int32_t i = 0; i < block->n_runs; i++)
+	{
+		run_begin(it, &runs[i], v);
+		splits_of(it, &runs[i], &first, &last);
+		first_shared = first < first_shared ? first : first_shared;
+		v += runs[i].n_rows * it->per_row;
+	}
+	memset(it->s->o, 0, (size_t) n_q * (size_t) it->op->kv->v_stride * sizeof(float));
+	splits_run(it, runs, block->n_runs, first_shared, n_shared - 1, 0, n_q);
+	v = 0;
+	for (int32_t i = 0; i < block->n_runs; i++)
+	{
+		splits_of(it, &runs[i], &first, &last);
+		splits_run(it, &runs[i], 1, first > n_shared ? first : n_shared, last, v,
+				   runs[i].n_rows * it->per_row);
+		run_finish(it, &runs[i], v);
+		v += runs[i].n_rows * it->per_row;
+	}
 }
 
 void
 llm_cpu_run_attention(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
-	int32_t n_kv_heads = op->attn.n_kv_heads, n = dev->n_blocks * n_kv_heads;
+	int32_t n = dev->n_blocks * op->attn.n_kv_heads;
 
 	(void) n_threads;
 	for (int32_t i = atomic_fetch_add(&op->next, 1); i < n; i = atomic_fetch_add(&op->next, 1))
 	{
 		int32_t item = n - 1 - i;
+		AttnItem it = {.dev = dev,
+					   .op = op,
+					   .s = &dev->scratch[tid],
+					   .kv_head = item / dev->n_blocks,
+					   .per_row = op->attn.n_heads / op->attn.n_kv_heads};
 
-		item_run(dev, op, &dev->blocks[item / n_kv_heads], item % n_kv_heads, &dev->scratch[tid]);
+		item_run(&it, &dev->blocks[item % dev->n_blocks]);
 	}
 }

@@ -220,6 +220,12 @@ names_list(char *out, size_t n)
 		len += (size_t) snprintf(out + len, n - len, " %s", all[i]->isa);
 }
 
+void
+llm_cpu_device_share(LlmDevice *d, bool on)
+{
+	self(d)->share = on;
+}
+
 LlmStatus
 llm_cpu_device_create(LlmPool *pool, const char *isa, LlmDevice **out, LlmError *err)
 {
@@ -242,6 +248,7 @@ llm_cpu_device_create(LlmPool *pool, const char *isa, LlmDevice **out, LlmError 
 	dev->base.ops = &device_ops;
 	dev->pool = pool;
 	dev->kernels = kernels;
+	dev->share = true;
 	stats_reset(dev);
 	*out = &dev->base;
 	return LLM_OK;

@@ -9,6 +9,10 @@
  * "generic", "avx2", ...; one that the machine lacks is LLM_E_INVALID. */
 LlmStatus llm_cpu_device_create(LlmPool *pool, const char *isa, LlmDevice **out, LlmError *err);
 
+/* Whether attention goes through pages that sequences share for all of them at once (the default), or
+ * for one sequence after the other. The bits are the same: for benchmarks and tests. */
+void llm_cpu_device_share(LlmDevice *dev, bool on);
+
 /* Limits of this machine, measured now over about `seconds`: for fractions in benchmarks. */
 typedef struct LlmCpuLimits
 {

@@ -268,6 +268,9 @@ attention_count(const LlmCpuDevice *dev, LlmCpuOp *op)
 		visible += (double) (b->pos[r] + 1);
 	for (int32_t s = 0; s < b->n_seqs; s++)
 		read += (double) b->kv_len[s];
+	for (int32_t i = 0; i < dev->n_blocks; i++)
+		read -= (double) (dev->blocks[i].n_runs - 1) *
+				(double) dev->blocks[i].n_shared[op->attn.kv_group] * LLM_PAGE_TOKENS;
 	op->nbytes = read * (double) op->kv->layer_nbytes / LLM_PAGE_TOKENS;
 	op->ops =
 		2.0 * visible * (double) op->attn.n_heads * (double) (op->attn.head_dim + op->attn.v_dim);

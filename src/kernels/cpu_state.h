@@ -20,7 +20,7 @@
 
 #define LLM_CPU_ACTS_MAX 128
 #define LLM_CPU_OPS_MAX 16384 /* phases of a step: 512 layers of up to 32 */
-#define LLM_CPU_BLOCK_ROWS 16 /* most rows of one sequence in one attention item */
+#define LLM_CPU_BLOCK_ROWS 16 /* most rows in one attention item */
 
 /* An activation of the step. */
 typedef struct LlmCpuAct
@@ -71,12 +71,21 @@ typedef struct LlmCpuOp
 	double ops;           /* multiply-adds counted as two */
 } LlmCpuOp;
 
-/* Adjacent rows of one sequence that attention treats together. */
-typedef struct LlmCpuBlock
+/* Adjacent rows of one sequence. */
+typedef struct LlmCpuRun
 {
 	int32_t seq;
 	int32_t row0;
-	int32_t n_rows; /* 1 .. LLM_CPU_BLOCK_ROWS */
+	int32_t n_rows;
+} LlmCpuRun;
+
+/* Rows that attention treats together. */
+typedef struct LlmCpuBlock
+{
+	int32_t run0; /* first of its runs in the device's list */
+	int32_t n_runs;
+	int32_t n_rows;                      /* of all runs, 1 .. LLM_CPU_BLOCK_ROWS */
+	int32_t n_shared[LLM_KV_GROUPS_MAX]; /* leading pages that all runs have in common; 0 for one */
 } LlmCpuBlock;
 
 /* Scratch of one thread. */
@@ -113,6 +122,9 @@ typedef struct LlmCpuDevice
 	LlmSampleOut *picks;       /* [max_out] */
 	LlmCpuOp *ops;             /* [LLM_CPU_OPS_MAX] */
 	LlmCpuBlock *blocks;       /* [max_rows] */
+	LlmCpuRun *runs;           /* [max_rows] */
+	int32_t *order;            /* [max_seqs] sequences by their tables */
+	bool share;                /* blocks may span sequences that share pages */
 	atomic_bool *spoiled_rows; /* [max_rows] a K or V of the row had a NaN */
 	uint8_t *spoiled_seqs;     /* [max_seqs] filled by step_wait */
 
@@ -121,6 +133,7 @@ typedef struct LlmCpuDevice
 	int32_t n_acts;
 	int32_t n_ops;
 	int32_t n_blocks;
+	int32_t n_runs;
 	const LlmRope *rope;   /* whose table this step has made */
 	LlmCpuAct *rope_table; /* [n_rows][2 * n_dims] cosines, signed sines */
 	LlmCpuAct *gate;       /* gate | up between two phases; the next one may reuse it */
@@ -139,6 +152,11 @@ void llm_cpu_arena_free(LlmCpuDevice *dev);
 LlmStatus llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err);
 LlmStatus llm_cpu_step_end(LlmDevice *d, uint64_t *step, LlmError *err);
 LlmStatus llm_cpu_step_wait(LlmDevice *d, uint64_t step, LlmStepOut *out, LlmError *err);
+
+/* ---- cpu_blocks.c ---- */
+
+/* Cut a checked batch into blocks and runs. */
+void llm_cpu_blocks_set(LlmCpuDevice *dev, const LlmBatch *b);
 
 /* ---- cpu_record.c: the recording half of LlmDeviceOps ---- */
 

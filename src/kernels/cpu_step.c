@@ -40,6 +40,8 @@ llm_cpu_arena_free(LlmCpuDevice *dev)
 	free(dev->picks);
 	free(dev->ops);
 	free(dev->blocks);
+	free(dev->runs);
+	free(dev->order);
 	free(dev->spoiled_rows);
 	free(dev->spoiled_seqs);
 	dev->arena = NULL;
@@ -48,6 +50,8 @@ llm_cpu_arena_free(LlmCpuDevice *dev)
 	dev->picks = NULL;
 	dev->ops = NULL;
 	dev->blocks = NULL;
+	dev->runs = NULL;
+	dev->order = NULL;
 	dev->spoiled_rows = NULL;
 	dev->spoiled_seqs = NULL;
 	dev->limits = (LlmDeviceLimits){0};
@@ -116,10 +120,13 @@ llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err)
 	dev->picks = calloc(max_out, sizeof(*dev->picks));
 	dev->ops = calloc(LLM_CPU_OPS_MAX, sizeof(*dev->ops));
 	dev->blocks = calloc(max_rows, sizeof(*dev->blocks));
+	dev->runs = calloc(max_rows, sizeof(*dev->runs));
+	dev->order = calloc((size_t) limits->max_seqs, sizeof(*dev->order));
 	dev->spoiled_rows = calloc(max_rows, sizeof(*dev->spoiled_rows));
 	dev->spoiled_seqs = calloc((size_t) limits->max_seqs, sizeof(*dev->spoiled_seqs));
 	if (dev->arena == NULL || dev->picks == NULL || dev->ops == NULL || dev->blocks == NULL ||
-		dev->spoiled_rows == NULL || dev->spoiled_seqs == NULL || !scratch_create(dev))
+		dev->runs == NULL || dev->order == NULL || dev->spoiled_rows == NULL ||
+		dev->spoiled_seqs == NULL || !scratch_create(dev))
 		status = llm_error_set(err, LLM_E_MEMORY,
 							   "out of memory: %zu bytes for activations of %" PRId32 " rows",
 							   dev->arena_nbytes, limits->max_rows);
@@ -130,26 +137,15 @@ llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err)
 	return status;
 }
 
-/* Cut the rows of every sequence into blocks for attention; false when the bounds are broken. */
+/* Row bounds ascend from 0 to n_rows. */
 static bool
-blocks_set(LlmCpuDevice *dev, const LlmBatch *b)
+bounds_ok(const LlmBatch *b)
 {
-	dev->n_blocks = 0;
-	if (b->q_start[0] != 0 || b->q_start[b->n_seqs] != b->n_rows)
-		return false;
-	for (int32_t s = 0; s < b->n_seqs; s++)
-	{
-		if (b->q_start[s + 1] < b->q_start[s])
-			return false;
-		for (int32_t r = b->q_start[s]; r < b->q_start[s + 1]; r += LLM_CPU_BLOCK_ROWS)
-		{
-			int32_t left = b->q_start[s + 1] - r;
+	bool ok = b->q_start[0] == 0 && b->q_start[b->n_seqs] == b->n_rows;
 
-			dev->blocks[dev->n_blocks++] =
-				(LlmCpuBlock){s, r, left < LLM_CPU_BLOCK_ROWS ? left : LLM_CPU_BLOCK_ROWS};
-		}
-	}
-	return true;
+	for (int32_t s = 0; s < b->n_seqs && ok; s++)
+		ok = b->q_start[s + 1] >= b->q_start[s];
+	return ok;
 }
 
 /* Positions, slots and pages must lie inside what exists: attention trusts them afterwards. */
@@ -189,7 +185,7 @@ batch_check(LlmCpuDevice *dev, const LlmBatch *b, LlmError *err)
 							 "a step of %" PRId32 " rows, %" PRId32 " sequences, %" PRId32
 							 " outputs, %" PRId32 " KV groups is over the limits",
 							 b->n_rows, b->n_seqs, b->n_out, b->n_groups);
-	if (!blocks_set(dev, b))
+	if (!bounds_ok(b))
 		return llm_error_set(err, LLM_E_INTERNAL, "row bounds of the sequences are broken");
 	for (int g = 0; g < b->n_groups; g++)
 		if (!places_ok(dev, b, g))
@@ -219,6 +215,7 @@ llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err)
 	status = batch_check(dev, batch, err);
 	if (status != LLM_OK)
 		return status;
+	llm_cpu_blocks_set(dev, batch);
 	for (int32_t r = 0; r < batch->n_rows; r++)
 		dev->spoiled_rows[r] = false;
 	dev->batch = batch;

@@ -21,9 +21,9 @@
 #define VOCAB 75
 #define LAYERS 2
 #define MAX_TOKENS 150
-#define MAX_SEQS 4
+#define MAX_SEQS 8
 #define STRIDE 3 /* pages of a sequence */
-#define N_PAGES 20
+#define N_PAGES 30
 
 /* ---- a model ---- */
 
