@@ -33,8 +33,11 @@ LlmStatus
 llm_pinned_encode(const LlmLoaded *m, const LlmRequest *q, LlmPrompt *out, LlmError *err)
 {
 	LlmTokens *ids = &out->ids;
-	LlmStatus st = encode_with(m, q, follow[0], out, err);
+	LlmStatus st;
 
+	if (q->messages != NULL)
+		return llm_error_set(err, LLM_E_INVALID, "a prefix is a text, not messages");
+	st = encode_with(m, q, follow[0], out, err);
 	for (size_t i = 1; st == LLM_OK && i < sizeof(follow) / sizeof(follow[0]); i++)
 	{
 		LlmPrompt other = {0};

@@ -32,6 +32,7 @@ typedef struct Req
 	int32_t n;
 	int32_t n_new;
 	uint64_t salt;
+	uint64_t seed;
 	bool greedy;
 } Req;
 
@@ -149,29 +150,34 @@ step_all(Rig *rig)
 			fail_msg("step: %s", err.text);
 }
 
+static void
+rig_submit(Rig *rig, const Req *req, int i)
+{
+	LlmError err = {0};
+	LlmRequest q = {.key = {1, (uint64_t) i},
+					.sample = {.temperature = req->greedy ? 0.0f : 1.0f,
+							   .top_p = 0.9f,
+							   .repetition_penalty = 1.1f,
+							   .seed = req->seed},
+					.max_tokens = req->n_new,
+					.raw = true,
+					.ignore_eos = true,
+					.salt = req->salt};
+
+	memset(rig->out[i].seen, 0, sizeof(rig->out[i].seen));
+	rig->out[i].done = false;
+	llm_engine_force_prompt(rig->e, req->ids, req->n);
+	if (llm_engine_submit(rig->e, &q, &err) != LLM_OK)
+		fail_msg("submit: %s", err.text);
+}
+
 /* Run n requests to their ends; together, or one after the other. */
 static void
 rig_run(Rig *rig, const Req *reqs, int n, bool together)
 {
-	LlmError err = {0};
-
 	for (int i = 0; i < n; i++)
 	{
-		LlmRequest q = {.key = {1, (uint64_t) i},
-						.sample = {.temperature = reqs[i].greedy ? 0.0f : 1.0f,
-								   .top_p = 0.9f,
-								   .repetition_penalty = 1.1f,
-								   .seed = 3},
-						.max_tokens = reqs[i].n_new,
-						.raw = true,
-						.ignore_eos = true,
-						.salt = reqs[i].salt};
-
-		memset(rig->out[i].seen, 0, sizeof(rig->out[i].seen));
-		rig->out[i].done = false;
-		llm_engine_force_prompt(rig->e, reqs[i].ids, reqs[i].n);
-		if (llm_engine_submit(rig->e, &q, &err) != LLM_OK)
-			fail_msg("submit: %s", err.text);
+		rig_submit(rig, &reqs[i], i);
 		if (!together)
 			step_all(rig);
 	}
@@ -224,7 +230,7 @@ compare(const char *what, const Rig *ref, const Rig *rig, const Req *reqs, int n
 static Req
 req_make(int32_t n, int32_t n_shared, uint32_t own, int32_t n_new)
 {
-	Req q = {.n = n, .n_new = n_new, .salt = 1, .greedy = own % 2 == 0};
+	Req q = {.n = n, .n_new = n_new, .salt = 1, .seed = 3, .greedy = own % 2 == 0};
 
 	for (int32_t i = 0; i < n; i++)
 		q.ids[i] = (int32_t) (llm_rng_u32(7, i < n_shared ? 0 : own + 1, (uint32_t) i) % IDS_PLAIN);
@@ -413,6 +419,74 @@ neighbours_share_in_flight(void **state)
 	free(reqs);
 }
 
+/* Several answers to one prompt: all of it but the last token is computed once. */
+static void
+answers_of_many_seeds_share_their_prompt(void **state)
+{
+	static const Way way = {"seeds", true, 1, 512, 16, 0, 0};
+	Req *reqs = calloc(8, sizeof(*reqs));
+	LlmEngineStats s;
+	Rig ref, rig;
+
+	for (uint32_t i = 0; i < 8; i++)
+	{
+		reqs[i] = req_make(150, LEN_MAX, 1, 20);
+		reqs[i].seed = i;
+	}
+	rig_init(&ref, &plain, "f16");
+	rig_init(&rig, &way, "f16");
+	rig_run(&ref, reqs, 8, true);
+	rig_run(&rig, reqs, 8, true);
+	compare(way.what, &ref, &rig, reqs, 8);
+	llm_engine_stats(rig.e, &s);
+	assert_int_equal(s.shared, 0);
+	assert_int_equal(s.cached_tokens, 7 * 149);
+	assert_int_equal(s.copied, 7 * (149 - 128));
+	rig_fini(&rig);
+	rig_fini(&ref);
+	free(reqs);
+}
+
+/* The one that computes what others wait for goes after some steps: another takes over. */
+static void
+a_cancelled_producer_is_replaced(void **state)
+{
+	static const Way way = {"cancel", true, 2, 32, 16, 0, 0};
+	Req *reqs = calloc(6, sizeof(*reqs));
+	Rig ref, rig;
+
+	for (uint32_t i = 0; i < 6; i++)
+		reqs[i] = req_make(220, 210, i, 6);
+	rig_init(&ref, &plain, "f16");
+	rig_run(&ref, reqs, 6, true);
+	for (int n_steps = 0; n_steps < 9; n_steps += 2)
+	{
+		LlmEngineStats s;
+		bool idle;
+		LlmError err;
+
+		rig_init(&rig, &way, "f16");
+		for (int i = 0; i < 6; i++)
+			rig_submit(&rig, &reqs[i], i);
+		for (int i = 0; i < n_steps; i++)
+			assert_int_equal(llm_engine_step(rig.e, &idle, &err), LLM_OK);
+		llm_engine_cancel(rig.e, (LlmRequestKey){1, 0});
+		step_all(&rig);
+		for (int i = 1; i < 6; i++)
+		{
+			Rig one = {.out = {rig.out[i]}};
+			Rig want = {.out = {ref.out[i]}};
+
+			compare(way.what, &want, &one, &reqs[i], 1);
+		}
+		llm_engine_stats(rig.e, &s);
+		assert_true(s.cached_tokens >= 4 * 195);
+		rig_fini(&rig);
+	}
+	rig_fini(&ref);
+	free(reqs);
+}
+
 int
 main(void)
 {
@@ -424,6 +498,8 @@ main(void)
 		cmocka_unit_test(two_salts_never_share),
 		cmocka_unit_test(it_can_be_turned_off_and_on),
 		cmocka_unit_test(neighbours_share_in_flight),
+		cmocka_unit_test(answers_of_many_seeds_share_their_prompt),
+		cmocka_unit_test(a_cancelled_producer_is_replaced),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
