@@ -10,18 +10,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Open path below dir; -1 with errno. */
+#define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+
+/* Open path below dir, or the caller's own path when dir is NULL; -1 with errno. */
 static int
-open_beneath(const char *dir, const char *path)
+open_path(const char *dir, const char *path, int flags)
 {
 	struct open_how how = {
-		.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+		.flags = (uint64_t) flags,
 		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS,
 	};
-	int dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int dirfd;
 	int fd;
 	int saved;
 
+	if (dir == NULL)
+		return open(path, flags);
+	dirfd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dirfd < 0)
 		return -1;
 	fd = (int) syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
@@ -47,14 +52,36 @@ open_error(const char *dir, const char *path, LlmError *err)
 	return LLM_E_MODEL;
 }
 
+static LlmFileId
+id_of(const struct stat *st)
+{
+	return (LlmFileId){.dev = st->st_dev,
+					   .ino = st->st_ino,
+					   .nbytes = st->st_size,
+					   .mtime_ns = (int64_t) st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec};
+}
+
+/* The file behind fd; fd -1 is none. */
+static bool
+is_still(int fd, const LlmFileId *id)
+{
+	struct stat st;
+	LlmFileId now;
+
+	if (fd < 0 || fstat(fd, &st) != 0)
+		return false;
+	now = id_of(&st);
+	return now.dev == id->dev && now.ino == id->ino && now.nbytes == id->nbytes &&
+		   now.mtime_ns == id->mtime_ns;
+}
+
 LlmStatus
 llm_file_open(const char *dir, const char *path, LlmFile *f, LlmError *err)
 {
 	struct stat st;
 
 	*f = (LlmFile){.fd = -1};
-	f->fd = dir != NULL ? open_beneath(dir, path)
-						: open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	f->fd = open_path(dir, path, OPEN_FLAGS);
 	if (f->fd < 0)
 		return open_error(dir, path, err);
 	if (fstat(f->fd, &st) < 0)
@@ -69,6 +96,7 @@ llm_file_open(const char *dir, const char *path, LlmFile *f, LlmError *err)
 		return llm_error_set(err, LLM_E_MODEL, "model file \"%s\" is not a regular file", path);
 	}
 	f->len = (size_t) st.st_size;
+	f->id = id_of(&st);
 	if (f->len > 0)
 	{
 		void *p = mmap(NULL, f->len, PROT_READ, MAP_PRIVATE, f->fd, 0);
@@ -92,6 +120,23 @@ llm_file_close(LlmFile *f)
 	if (f->fd >= 0)
 		close(f->fd);
 	*f = (LlmFile){.fd = -1};
+}
+
+bool
+llm_file_is(const char *dir, const char *path, const LlmFileId *id)
+{
+	int fd = open_path(dir, path, O_PATH | O_CLOEXEC);
+	bool same = is_still(fd, id);
+
+	if (fd >= 0)
+		close(fd);
+	return same;
+}
+
+bool
+llm_file_untouched(const LlmFile *f)
+{
+	return is_still(f->fd, &f->id);
 }
 
 const uint8_t *

@@ -8,12 +8,23 @@
 
 #include "core/status.h"
 
+/* What tells a file from the one that takes its place: as long as all of it is equal, the bytes are
+ * taken to be the same. */
+typedef struct LlmFileId
+{
+	uint64_t dev;
+	uint64_t ino;
+	int64_t nbytes;
+	int64_t mtime_ns;
+} LlmFileId;
+
 /* A mapped regular file. data is NULL for an empty file. */
 typedef struct LlmFile
 {
 	int fd;              /* -1 when closed */
 	const uint8_t *data; /* [len] read-only mapping */
 	size_t len;
+	LlmFileId id; /* when it was opened */
 } LlmFile;
 
 /* Open and map `path`. dir NULL: any path of the caller's (command line, tests). dir not NULL: path
@@ -22,6 +33,11 @@ typedef struct LlmFile
  * LLM_E_MODEL naming the path and the reason. */
 LlmStatus llm_file_open(const char *dir, const char *path, LlmFile *f, LlmError *err);
 void llm_file_close(LlmFile *f);
+
+/* Whether `path`, found by the rules of llm_file_open, is still the file that id tells. */
+bool llm_file_is(const char *dir, const char *path, const LlmFileId *id);
+/* Whether nobody has written to an open file since it was opened. */
+bool llm_file_untouched(const LlmFile *f);
 
 /* A cursor over bytes that are not trusted. Every read checks the room left; after the first
  * failure `bad` is set and every later read returns zero, so a caller may check once per record. */

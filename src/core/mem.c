@@ -2,9 +2,11 @@
 #include "core/mem.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define HUGE_PAGE ((size_t) 2 << 20)
 #define CHUNK_MIN ((size_t) 64 << 10)
@@ -16,6 +18,38 @@ typedef struct LlmArenaChunk
 	size_t cap;  /* bytes of data */
 	_Alignas(16) unsigned char data[];
 } LlmArenaChunk;
+
+int64_t
+llm_memory_total(void)
+{
+	int64_t total = (int64_t) sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+	FILE *f = fopen("/sys/fs/cgroup/memory.max", "re");
+	long long limit;
+
+	if (f == NULL)
+		return total;
+	if (fscanf(f, "%lld", &limit) == 1 && limit > 0 && limit < total)
+		total = limit;
+	fclose(f);
+	return total;
+}
+
+int64_t
+llm_memory_available(void)
+{
+	FILE *f = fopen("/proc/meminfo", "re");
+	char line[128];
+	long long kib = -1;
+
+	while (f != NULL && kib < 0 && fgets(line, sizeof(line), f) != NULL)
+		if (sscanf(line, "MemAvailable: %lld kB", &kib) != 1)
+			kib = -1;
+	if (f != NULL)
+		fclose(f);
+	if (kib >= 0)
+		return (int64_t) kib * 1024;
+	return (int64_t) sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
+}
 
 /* Large blocks come from mmap, so that their pages are zero without being touched: a KV pool of
  * gigabytes costs nothing until it is used. */

@@ -3,6 +3,12 @@
 #define LLM_CORE_MEM_H
 
 #include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of memory that this process may use at most: the machine's, or the limit of its control group
+ * where one is visible (cgroup v2 memory.max); and that could be given away now. */
+int64_t llm_memory_total(void);
+int64_t llm_memory_available(void);
 
 /* Zeroed anonymous memory, aligned to 2 MiB when that large (64 bytes otherwise) and advised to use
  * huge pages: 4 KiB pages cost up to 40% of decode bandwidth. NULL when memory is out or nbytes is

@@ -48,7 +48,8 @@ check_options(const LlmEngineOptions *o, LlmError *err)
 	if ((st = check_range("max_batch_tokens", o->max_batch_tokens, 1, BATCH_TOKENS_MAX, err)) ||
 		(st = check_range("max_running", o->max_running, 1, RUNNING_MAX, err)) ||
 		(st = check_range("threads", o->threads, 0, THREADS_MAX, err)) ||
-		(st = check_range("kv_nbytes", o->kv_nbytes, 0, INT64_MAX, err)))
+		(st = check_range("kv_nbytes", o->kv_nbytes, 0, INT64_MAX, err)) ||
+		(st = check_range("memory_limit", o->memory_limit, 0, INT64_MAX, err)))
 		return st;
 	return LLM_OK;
 }
@@ -119,6 +120,8 @@ llm_engine_settings(LlmEngine *e, const LlmEngineOptions *o, LlmError *err)
 	e->o.max_batch_tokens = o->max_batch_tokens;
 	e->o.max_running = o->max_running;
 	e->o.kv_nbytes = o->kv_nbytes;
+	e->o.memory_limit = o->memory_limit;
+	e->o.memory_left = o->memory_left;
 	e->o.threads = o->threads;
 	e->o.prefix_cache = o->prefix_cache;
 	e->o.single_flight = o->single_flight;
@@ -247,6 +250,21 @@ llm_engine_model(const LlmEngine *e, LlmModelInfo *out)
 	if (e->loaded)
 		*out = e->m.info;
 	return e->loaded;
+}
+
+bool
+llm_engine_file_changed(const LlmEngine *e)
+{
+	return e->loaded && e->m.path != NULL && !llm_file_is(e->o.model_dir, e->m.path, &e->m.file);
+}
+
+LlmStatus
+llm_engine_needs(const LlmEngineOptions *o, const LlmModelSpec *spec, LlmModelNeeds *out,
+				 LlmError *err)
+{
+	LlmStatus st = check_options(o, err);
+
+	return st != LLM_OK ? st : llm_loader_needs(o, spec, out, err);
 }
 
 /* ---- watching ---- */

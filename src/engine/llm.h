@@ -192,7 +192,9 @@ typedef struct LlmEngineOptions
 	const char *model_dir;    /* NULL = paths are the caller's own (command line) */
 	const char *fault;        /* NULL, or a fault for the echo device */
 	int32_t threads;          /* 0 = physical cores */
-	int64_t kv_nbytes;        /* 0 = a quarter of the free memory, at most 4 GiB */
+	int64_t kv_nbytes;        /* 0 = by the rule of kv_rule.h */
+	int64_t memory_limit;     /* of all models together, for that rule; 0 = none */
+	int64_t memory_left;      /* of memory_limit, for this one; counts when a limit is set */
 	int32_t max_batch_tokens; /* rows in a step, 1 .. 8192; default 512 */
 	int32_t max_running;      /* sequences in a step, 1 .. 1024; default 64 */
 	bool prefix_cache;        /* default true: compute a prefix that requests share once */
@@ -204,7 +206,7 @@ LlmEngineOptions llm_engine_options_default(void);
 LlmStatus llm_engine_create(const LlmEngineOptions *o, LlmEngineEvents events, LlmEngine **out,
 							LlmError *err);
 void llm_engine_free(LlmEngine *e);
-/* Change max_batch_tokens, max_running, prefix_cache and single_flight; kv_nbytes and threads at the
+/* Change max_batch_tokens, max_running, prefix_cache and single_flight; memory and threads at the
  * next load. */
 LlmStatus llm_engine_settings(LlmEngine *e, const LlmEngineOptions *o, LlmError *err);
 
@@ -239,6 +241,18 @@ typedef struct LlmModelInfo
 	uint64_t digest[2]; /* XXH3-128 of the file */
 } LlmModelInfo;
 
+/* Memory that a load takes: the size of the file stands for that of the weights. */
+typedef struct LlmModelNeeds
+{
+	int64_t weight_nbytes;
+	int64_t kv_nbytes;     /* by the rule, had it all of memory_limit for itself */
+	int64_t kv_nbytes_min; /* the least that is worth a load */
+} LlmModelNeeds;
+
+/* What a load of spec would take; reads the head of the file alone. Errors as those of a load. */
+LlmStatus llm_engine_needs(const LlmEngineOptions *o, const LlmModelSpec *spec, LlmModelNeeds *out,
+						   LlmError *err);
+
 /* Make spec the resident model. Refused with LLM_E_BUSY while requests are unfinished. Long; the
  * progress counter moves meanwhile. On failure no model is resident. */
 LlmStatus llm_engine_load(LlmEngine *e, const LlmModelSpec *spec, LlmError *err);
@@ -246,6 +260,8 @@ LlmStatus llm_engine_load(LlmEngine *e, const LlmModelSpec *spec, LlmError *err)
 void llm_engine_unload(LlmEngine *e);
 /* False when no model is resident. */
 bool llm_engine_model(const LlmEngine *e, LlmModelInfo *out);
+/* True when the resident model's file is gone, or another one is in its place. Asks the file system. */
+bool llm_engine_file_changed(const LlmEngine *e);
 
 /* ---- work ---- */
 

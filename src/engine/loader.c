@@ -5,18 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include "core/log.h"
 #include "echo/echo_device.h"
+#include "engine/kv_rule.h"
 #include "engine/vocab_source.h"
 #include "kernels/cpu_device.h"
 
 #define ECHO_PATH "echo:"
-#define KV_NBYTES_MAX ((int64_t) 4 << 30) /* of the default */
 #define KV_PAGES_MAX (1 << 24)
 #define CONTEXT_MAX (1 << 20)
 #define TEMPERATURE_DEFAULT 0.7f
@@ -204,41 +203,28 @@ text_open_echo(const LlmLoaderArgs *a, LlmLoaded *m, LlmError *err)
 
 /* ---- memory ---- */
 
-/* Bytes that the machine could give away now. */
-static int64_t
-memory_available(void)
-{
-	FILE *f = fopen("/proc/meminfo", "r");
-	char line[128];
-	long long kib = -1;
-
-	while (f != NULL && kib < 0 && fgets(line, sizeof(line), f) != NULL)
-		if (sscanf(line, "MemAvailable: %lld kB", &kib) != 1)
-			kib = -1;
-	if (f != NULL)
-		fclose(f);
-	if (kib >= 0)
-		return (int64_t) kib * 1024;
-	return (int64_t) sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
-}
-
 static LlmStatus
 store_open(const LlmLoaderArgs *a, LlmDtype kv_type, LlmLoaded *m, LlmError *err)
 {
 	LlmKvGroup groups[LLM_KV_GROUPS_MAX];
 	int n_groups = llm_model_kv_groups(m->model, kv_type, groups);
-	int64_t context_pages = (m->info.context_length + LLM_PAGE_TOKENS - 1) / LLM_PAGE_TOKENS;
-	int64_t max_pages = 2 * context_pages * a->options->max_running;
-	int64_t nbytes = a->options->kv_nbytes;
+	int64_t left = a->options->memory_left - m->dev->ops->info(m->dev).weight_nbytes;
+	int64_t page_nbytes = 0;
+	LlmKvSize size;
+	LlmStatus st;
 
-	if (nbytes == 0)
-	{
-		nbytes = memory_available() / 4;
-		nbytes = nbytes < KV_NBYTES_MAX ? nbytes : KV_NBYTES_MAX;
-	}
-	max_pages = max_pages < KV_PAGES_MAX ? max_pages : KV_PAGES_MAX;
-	return llm_kv_store_create(&m->store, m->dev, groups, n_groups, nbytes, (int32_t) max_pages,
-							   err);
+	for (int g = 0; g < n_groups; g++)
+		page_nbytes += m->dev->ops->kv_page_nbytes(m->dev, &groups[g]);
+	left = left < 0 ? 0 : left;
+	size = llm_kv_rule(a->options, page_nbytes, m->info.context_length,
+					   a->options->memory_limit > 0 ? left : -1);
+	st = llm_kv_store_create(&m->store, m->dev, groups, n_groups, size.nbytes, KV_PAGES_MAX, err);
+	if (st != LLM_OK)
+		return st;
+	m->info.kv_pages = m->store.n_pages - 1;
+	m->info.kv_page_nbytes = m->store.page_nbytes;
+	snprintf(m->info.kv_rule, sizeof(m->info.kv_rule), "%s", size.why);
+	return LLM_OK;
 }
 
 /* The step's sizes, fixed while the model is loaded. */
@@ -345,6 +331,32 @@ model_open(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err
 	return LLM_OK;
 }
 
+/* Remember which file was read, and make sure that it was one. */
+static LlmStatus
+file_note(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err)
+{
+	if (g == NULL)
+		return LLM_OK;
+	if (!llm_file_untouched(llm_gguf_file(g)))
+		return llm_error_set(err, LLM_E_MODEL,
+							 "model file \"%.100s\" was written to while it was "
+							 "read",
+							 a->spec->path);
+	m->file = llm_gguf_file(g)->id;
+	m->path = strdup(a->spec->path);
+	if (m->path == NULL)
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory for a model");
+	return LLM_OK;
+}
+
+/* An error says which file it is about. */
+static void
+name_file(LlmError *err, const char *path)
+{
+	if (err != NULL && err->detail[0] == '\0' && strstr(err->text, path) == NULL)
+		llm_error_detail(err, "File: %s", path);
+}
+
 LlmStatus
 llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
 {
@@ -364,6 +376,7 @@ llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
 			 (st = text_open_gguf(a, g, &m, err)) == LLM_OK)
 		st = llm_gguf_digest(g, a->progress, a->arg, m.info.digest, err);
 	if (st == LLM_OK && (st = model_open(a, g, &m, err)) == LLM_OK &&
+		(st = file_note(a, g, &m, err)) == LLM_OK &&
 		(st = store_open(a, kv_type, &m, err)) == LLM_OK &&
 		(st = limits_open(a, &m, err)) == LLM_OK)
 		info_fill(&m, kv_type);
@@ -373,11 +386,55 @@ llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
 		*out = m;
 	else
 	{
-		if (err != NULL && err->detail[0] == '\0' && strstr(err->text, a->spec->path) == NULL)
-			llm_error_detail(err, "File: %s", a->spec->path);
+		name_file(err, a->spec->path);
 		llm_loader_close(&m);
 	}
 	return st;
+}
+
+/* Bytes of a page of 64 tokens, before there is a device to ask: keys and values as they are. */
+static int64_t
+page_nbytes_of(const LlmModelConfig *c, LlmDtype kv_type)
+{
+	int64_t value = kv_type == LLM_DTYPE_F32 ? 4 : 2;
+
+	return LLM_PAGE_TOKENS * value * 2 * c->n_layers * c->n_kv_heads * c->head_dim;
+}
+
+LlmStatus
+llm_loader_needs(const LlmEngineOptions *o, const LlmModelSpec *spec, LlmModelNeeds *out,
+				 LlmError *err)
+{
+	LlmGguf *g = NULL;
+	LlmModelConfig c = {.context_length = spec->context_length > 0 ? spec->context_length : 4096,
+						.n_layers = 1,
+						.n_kv_heads = 1,
+						.head_dim = 1};
+	LlmDtype kv_type;
+	LlmKvSize size;
+	LlmStatus st;
+
+	memset(out, 0, sizeof(*out));
+	if ((st = kv_type_read(spec->kv_type, &kv_type, err)) != LLM_OK)
+		return st;
+	if (strcmp(spec->path, ECHO_PATH) != 0)
+	{
+		if ((st = llm_gguf_open(o->model_dir, spec->path, &g, err)) == LLM_OK)
+			st = llm_model_config_read(g, &c, err);
+		out->weight_nbytes = c.file_nbytes;
+		llm_gguf_close(g);
+		if (st != LLM_OK)
+		{
+			name_file(err, spec->path);
+			return st;
+		}
+	}
+	if (spec->context_length > 0 && spec->context_length < c.context_length)
+		c.context_length = spec->context_length;
+	size = llm_kv_rule(o, page_nbytes_of(&c, kv_type), c.context_length, -1);
+	out->kv_nbytes = size.nbytes;
+	out->kv_nbytes_min = llm_kv_rule_least(o, page_nbytes_of(&c, kv_type), c.context_length, size);
+	return LLM_OK;
 }
 
 void
@@ -396,5 +453,6 @@ llm_loader_close(LlmLoaded *m)
 	if (m->tmpl != NULL)
 		llm_template_free(m->tmpl);
 	free(m->banned_memory);
+	free(m->path);
 	memset(m, 0, sizeof(*m));
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/file.h"
 #include "core/pool.h"
 #include "core/status.h"
 #include "engine/llm.h"
@@ -38,6 +39,8 @@ typedef struct LlmLoaded
 	int32_t n_banned;      /* without the end ids */
 	int32_t n_end;         /* end ids */
 	int32_t *banned_memory; /* owned */
+	char *path;             /* of the file, owned; NULL = there is none */
+	LlmFileId file;         /* what path named when it was loaded */
 } LlmLoaded;
 
 /* Which devices an option list ("auto", "cpu,echo") allows. */
@@ -59,16 +62,16 @@ typedef struct LlmLoaderArgs
 /* LLM_E_INVALID for a name that is no device, LLM_E_UNSUPPORTED for one that is not built. */
 LlmStatus llm_loader_devices(const char *list, LlmDeviceList *out, LlmError *err);
 
-/*
- * Everything for a model. Pages of the KV store: what kv_nbytes holds; 0 takes a quarter of the
- * memory that is free now, at most 4 GiB; in both cases no more than twice max_running whole
- * contexts, beyond which memory would lie idle.
+/* Everything for a model; the KV store has the pages that kv_rule.h allows. The file is closed again:
+ * nothing that happens to it later reaches the model.
  *
  * A chat template that does not parse is refused, with its line; what shows only while it runs fails
- * the prompt. On failure *out is zero.
- */
+ * the prompt. On failure *out is zero. */
 LlmStatus llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err);
 void llm_loader_close(LlmLoaded *m);
+/* What llm_engine_needs answers. */
+LlmStatus llm_loader_needs(const LlmEngineOptions *o, const LlmModelSpec *spec, LlmModelNeeds *out,
+						   LlmError *err);
 
 /* Limits of this machine, on the threads of a loaded model or else on `threads` new ones. */
 void llm_loader_measure(const LlmLoaded *m, int32_t threads, double seconds, LlmMachineLimits *out);

@@ -495,6 +495,12 @@ llm_gguf_close(LlmGguf *g)
 	free(g);
 }
 
+const LlmFile *
+llm_gguf_file(const LlmGguf *g)
+{
+	return &g->file;
+}
+
 /* ---- tensors, as asked for ---- */
 
 static const LlmGgufTensor *

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/file.h"
 #include "core/status.h"
 #include "core/str.h"
 #include "tensor/weight.h"
@@ -24,6 +25,8 @@ LlmStatus llm_gguf_open(const char *dir, const char *path, LlmGguf **out, LlmErr
 /* The same over bytes that the caller keeps until llm_gguf_close. */
 LlmStatus llm_gguf_open_memory(const void *data, size_t nbytes, LlmGguf **out, LlmError *err);
 void llm_gguf_close(LlmGguf *g);
+/* The file, open as long as g; fd -1 when g was opened from memory. */
+const LlmFile *llm_gguf_file(const LlmGguf *g);
 
 /* Presence of a key, whatever its type. */
 bool llm_gguf_has(const LlmGguf *g, const char *key);
