@@ -14,19 +14,8 @@
 
 #include "core/str.h"
 #include "engine/llm.h"
-#include "server/spec.h"
 
 #include "llm.pb-c.h"
-
-/* What the engine thread publishes for STATS. */
-typedef struct LlmServerStats
-{
-	LlmEngineStats engine;
-	int32_t waiting; /* tickets that wait for a model, beside engine.waiting */
-	LlmSpec *spec;   /* resident or being loaded; NULL = none; one reference */
-	bool loading;
-	LlmModelInfo model; /* of spec, when it is not loading */
-} LlmServerStats;
 
 /* A frame, or NULL when the bytes are not one or need more memory than such a frame ever should.
  * Free with llm_codec_free. */
@@ -47,6 +36,5 @@ bool llm_codec_append_error(LlmBuf *out, uint64_t id, const LlmError *e);
 bool llm_codec_append_tokens(LlmBuf *out, uint64_t id, LlmStr piece);
 /* DONE of a LOAD or UNLOAD. */
 bool llm_codec_append_done(LlmBuf *out, uint64_t id);
-bool llm_codec_append_stats(LlmBuf *out, uint64_t id, const LlmServerStats *s);
 
 #endif

@@ -319,6 +319,24 @@ on_cancel(LlmConn *c, const LlmConnHost *h, const Llm__Cancel *m)
 	llm_exchange_post(h->exchange, cmd);
 }
 
+/* The engine thread answers: it alone may look into the prefix caches. */
+static void
+ask_prefixes(LlmConn *c, const LlmConnHost *h, const Llm__StatsRequest *m)
+{
+	LlmCommand *cmd = llm_command_create(LLM_COMMAND_STATS);
+
+	if (cmd == NULL)
+	{
+		conn_fail_memory(c);
+		return;
+	}
+	cmd->key = (LlmRequestKey){c->serial, m->id};
+	cmd->all_prefixes = !m->has_database;
+	cmd->database = m->database;
+	cmd->role = m->has_role ? m->role : 0;
+	llm_exchange_post(h->exchange, cmd);
+}
+
 static void
 on_stats(LlmConn *c, const LlmConnHost *h, const Llm__StatsRequest *m)
 {
@@ -327,10 +345,15 @@ on_stats(LlmConn *c, const LlmConnHost *h, const Llm__StatsRequest *m)
 
 	if (!in_flight_add(c, m->id, 0))
 		return;
+	if (m->has_prefixes && m->prefixes)
+	{
+		ask_prefixes(c, h, m);
+		return;
+	}
 	llm_exchange_stats(h->exchange, &s);
-	if (!llm_codec_append_stats(&c->stream.out, m->id, &s))
+	if (!llm_server_stats_append(&c->stream.out, m->id, &s, NULL, 0))
 		conn_fail_memory(c);
-	llm_spec_release(s.spec);
+	llm_server_stats_clear(&s);
 	llm_stream_appended(&c->stream, former);
 	in_flight_answered(c, in_flight_find(c, m->id));
 }

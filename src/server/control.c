@@ -59,6 +59,8 @@ decode_settings(const Llm__Settings *m)
 		s->options.max_batch_tokens = m->max_batch_tokens;
 	if (m->has_max_running)
 		s->options.max_running = m->max_running;
+	if (m->has_memory_limit)
+		s->options.memory_limit = m->memory_limit;
 	if (m->has_prefix_cache)
 		s->options.prefix_cache = m->prefix_cache;
 	return s;

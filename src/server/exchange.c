@@ -16,10 +16,16 @@ llm_exchange_init(LlmExchange *x, LlmError *err)
 	pthread_condattr_t attr;
 
 	memset(x, 0, sizeof(*x));
+	x->stats = calloc(1, sizeof(*x->stats));
+	if (x->stats == NULL)
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory for statistics");
 	x->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (x->event_fd < 0)
+	{
+		free(x->stats);
 		return llm_error_set(err, LLM_E_IO, "cannot create an event descriptor: %s",
 							 strerror(errno));
+	}
 	pthread_mutex_init(&x->mutex, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -39,7 +45,8 @@ llm_exchange_fini(LlmExchange *x)
 		llm_command_free(c);
 	}
 	llm_buf_fini(&x->output);
-	llm_spec_release(x->stats.spec);
+	llm_server_stats_clear(x->stats);
+	free(x->stats);
 	pthread_cond_destroy(&x->wake);
 	pthread_mutex_destroy(&x->mutex);
 	close(x->event_fd);
@@ -74,9 +81,7 @@ void
 llm_exchange_stats(LlmExchange *x, LlmServerStats *out)
 {
 	pthread_mutex_lock(&x->mutex);
-	*out = x->stats;
-	if (out->spec != NULL)
-		llm_spec_retain(out->spec);
+	llm_server_stats_copy(out, x->stats);
 	pthread_mutex_unlock(&x->mutex);
 }
 
@@ -91,11 +96,12 @@ llm_exchange_state(LlmExchange *x, LlmServerState *out)
 bool
 llm_exchange_busy(LlmExchange *x, uint64_t *progress)
 {
-	LlmEngine *e = atomic_load(&x->engine);
 	bool busy;
 
-	*progress = atomic_load(&x->beats) + (e == NULL ? 0 : llm_engine_progress(e));
+	*progress = atomic_load(&x->beats);
 	pthread_mutex_lock(&x->mutex);
+	if (x->engine != NULL)
+		*progress += llm_engine_progress(x->engine);
 	busy = x->working || x->first != NULL;
 	pthread_mutex_unlock(&x->mutex);
 	return busy;
@@ -144,14 +150,14 @@ wake_io(LlmExchange *x)
 }
 
 bool
-llm_exchange_publish(LlmExchange *x, const LlmServerStats *stats, LlmBuf *out)
+llm_exchange_publish(LlmExchange *x, LlmServerStats **stats, LlmBuf *out)
 {
-	LlmSpec *former;
+	LlmServerStats *former;
 	bool wake = out->len > 0;
 	bool ok = true;
 
 	pthread_mutex_lock(&x->mutex);
-	former = x->stats.spec;
+	former = x->stats;
 	x->stats = *stats;
 	if (x->output.len == 0)
 	{
@@ -164,10 +170,27 @@ llm_exchange_publish(LlmExchange *x, const LlmServerStats *stats, LlmBuf *out)
 		ok = llm_buf_append(&x->output, out->data, out->len);
 	pthread_mutex_unlock(&x->mutex);
 	llm_buf_clear(out);
-	llm_spec_release(former);
+	*stats = former;
 	if (wake)
 		wake_io(x);
 	return ok;
+}
+
+void
+llm_exchange_show_engine(LlmExchange *x, LlmEngine *e)
+{
+	pthread_mutex_lock(&x->mutex);
+	x->engine = e;
+	pthread_mutex_unlock(&x->mutex);
+}
+
+void
+llm_exchange_forget_engine(LlmExchange *x, const LlmEngine *e)
+{
+	pthread_mutex_lock(&x->mutex);
+	if (x->engine == e)
+		x->engine = NULL;
+	pthread_mutex_unlock(&x->mutex);
 }
 
 void

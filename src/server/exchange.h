@@ -7,7 +7,8 @@
  * lock during a step and handed over once per step; then the eventfd is written. The I/O thread
  * moves them to their connections and drops those whose client has gone: the engine thread never
  * sees a connection. What STATS and STATE tell is published at the same time, before the frames, so
- * that a client that has its answer finds it counted.
+ * that a client that has its answer finds it counted. Prefix caches are told on demand alone, by a
+ * command: their rows are too many to be copied at every step.
  *
  * Lock: `mutex` guards every field marked (m); it is held for list splices and copies only, never
  * while calling the engine, reading or writing a socket, or allocating more than a buffer's growth.
@@ -25,16 +26,17 @@
 #include <stdint.h>
 
 #include "core/str.h"
-#include "server/codec.h"
+#include "server/server_stats.h"
 #include "server/ticket.h"
 
 typedef enum LlmCommandKind
 {
-	LLM_COMMAND_SETTINGS = 0, /* create the engine, later change it */
+	LLM_COMMAND_SETTINGS = 0, /* the first ones, later others */
 	LLM_COMMAND_TICKET = 1,
 	LLM_COMMAND_CANCEL = 2, /* key */
 	LLM_COMMAND_CLOSE = 3,  /* key.client and all its tickets */
-	LLM_COMMAND_STOP = 4    /* leave the loop after the step */
+	LLM_COMMAND_STOP = 4,   /* leave the loop after the step */
+	LLM_COMMAND_STATS = 5   /* answer key with STATS_REPLY and prefix caches */
 } LlmCommandKind;
 
 /* Settings as the engine wants them; strings owned. */
@@ -52,6 +54,9 @@ typedef struct LlmCommand
 	LlmRequestKey key;
 	uint64_t connection;         /* CLOSE: the backend's own number */
 	bool last;                   /* CLOSE: no other connection has that number */
+	bool all_prefixes;           /* STATS: of everybody, else of database and role */
+	uint32_t database;           /* STATS */
+	uint32_t role;               /* STATS */
 	LlmTicket *ticket;           /* TICKET: owned */
 	LlmServerSettings *settings; /* SETTINGS: owned */
 } LlmCommand;
@@ -81,12 +86,12 @@ typedef struct LlmExchange
 	LlmCommand *first;      /* (m) oldest command */
 	LlmCommand *last;       /* (m) */
 	LlmBuf output;          /* (m) records and frames */
-	LlmServerStats stats;   /* (m) holds a reference to its spec */
+	LlmServerStats *stats;  /* (m) owned */
 	LlmServerState state;   /* (m) */
 	bool working;           /* (m) the engine thread is not asleep */
 	_Atomic bool ended;     /* the engine thread has left its loop by itself: it cannot go on */
 	_Atomic uint64_t beats; /* moves with every turn of the engine thread's loop */
-	_Atomic(LlmEngine *) engine; /* NULL until created; lives until both threads have ended */
+	LlmEngine *engine;      /* (m) the one at work, or that was last; NULL = none; borrowed */
 } LlmExchange;
 
 LlmStatus llm_exchange_init(LlmExchange *x, LlmError *err);
@@ -98,7 +103,7 @@ void llm_exchange_fini(LlmExchange *x);
 void llm_exchange_post(LlmExchange *x, LlmCommand *c);
 /* Swap the collected output for the empty buffer *out. */
 void llm_exchange_take_output(LlmExchange *x, LlmBuf *out);
-/* A copy; the caller releases its spec. */
+/* A copy; the caller clears it. */
 void llm_exchange_stats(LlmExchange *x, LlmServerStats *out);
 void llm_exchange_state(LlmExchange *x, LlmServerState *out);
 /* True when the engine thread has something to do; *progress moves while it does it. */
@@ -108,9 +113,12 @@ bool llm_exchange_busy(LlmExchange *x, uint64_t *progress);
 
 /* All commands, oldest first. Sleeps until there is one, at most timeout_ms; 0 = don't, -1 = no end. */
 LlmCommand *llm_exchange_take(LlmExchange *x, int timeout_ms);
-/* Publish stats (whose spec reference it takes over) and append out, which is emptied. False when
- * memory is out. */
-bool llm_exchange_publish(LlmExchange *x, const LlmServerStats *stats, LlmBuf *out);
+/* Publish *stats, which is swapped for those that were published before, and append out, which is
+ * emptied. False when memory is out. */
+bool llm_exchange_publish(LlmExchange *x, LlmServerStats **stats, LlmBuf *out);
+/* Whose progress llm_exchange_busy tells from now on; and not any more, before it is freed. */
+void llm_exchange_show_engine(LlmExchange *x, LlmEngine *e);
+void llm_exchange_forget_engine(LlmExchange *x, const LlmEngine *e);
 /* Publish a change of state. message NULL = ready, else failed. */
 void llm_exchange_set_state(LlmExchange *x, const char *message);
 /* Tell the I/O thread that nothing will come any more. */

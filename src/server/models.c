@@ -1,20 +1,8 @@
-/* server/models.c - the queue before the resident model. */
+/* server/models.c - queues of tickets, by model. */
 #include "server/models.h"
 
 #include <stddef.h>
-
-static void
-append(LlmModels *m, LlmTicket *t)
-{
-	t->queue_prev = m->tail;
-	t->queue_next = NULL;
-	if (m->tail != NULL)
-		m->tail->queue_next = t;
-	else
-		m->head = t;
-	m->tail = t;
-	m->n++;
-}
+#include <stdlib.h>
 
 /* When t gives up waiting; 0 = never. */
 static int64_t
@@ -34,75 +22,89 @@ note_timeout(LlmModels *m, const LlmTicket *t)
 		m->next_timeout_ms = at;
 }
 
-void
+/* The queue of a model with tickets, or an empty new one at the end of the line. */
+static LlmModelQueue *
+queue_of(LlmModels *m, LlmSpec *spec)
+{
+	LlmModelQueue *q = m->first;
+
+	while (q != NULL && (q->head == NULL || !llm_spec_equal(q->spec, spec)))
+		q = q->next;
+	if (q != NULL)
+		return q;
+	q = calloc(1, sizeof(*q));
+	if (q == NULL)
+		return NULL;
+	q->spec = llm_spec_retain(spec);
+	q->needs.weight_nbytes = -1;
+	if (m->last != NULL)
+		m->last->next = q;
+	else
+		m->first = q;
+	m->last = q;
+	return q;
+}
+
+bool
 llm_models_push(LlmModels *m, LlmTicket *t)
 {
-	append(m, t);
+	LlmModelQueue *q = queue_of(m, t->spec);
+
+	if (q == NULL)
+		return false;
+	t->queue = q;
+	t->queue_prev = q->tail;
+	t->queue_next = NULL;
+	if (q->tail != NULL)
+		q->tail->queue_next = t;
+	else
+		q->head = t;
+	q->tail = t;
+	m->n++;
 	note_timeout(m, t);
+	return true;
 }
 
 void
 llm_models_remove(LlmModels *m, LlmTicket *t)
 {
+	LlmModelQueue *q = t->queue;
+
+	if (q == NULL)
+		return;
 	if (t->queue_prev != NULL)
 		t->queue_prev->queue_next = t->queue_next;
 	else
-		m->head = t->queue_next;
+		q->head = t->queue_next;
 	if (t->queue_next != NULL)
 		t->queue_next->queue_prev = t->queue_prev;
 	else
-		m->tail = t->queue_prev;
+		q->tail = t->queue_prev;
+	t->queue = NULL;
 	t->queue_prev = t->queue_next = NULL;
 	m->n--;
 }
 
-LlmModelsAction
-llm_models_next(const LlmModels *m, bool idle)
-{
-	const LlmTicket *t = m->head;
-	bool resident;
-
-	if (t == NULL)
-		return LLM_MODELS_NOTHING;
-	resident = m->resident != NULL && llm_spec_equal(m->resident, t->spec);
-	if (t->kind == LLM_TICKET_UNLOAD)
-		return !resident ? LLM_MODELS_ANSWER : idle ? LLM_MODELS_UNLOAD : LLM_MODELS_NOTHING;
-	if (resident)
-		return t->kind == LLM_TICKET_LOAD ? LLM_MODELS_ANSWER : LLM_MODELS_ADMIT;
-	return idle ? LLM_MODELS_SWAP : LLM_MODELS_NOTHING;
-}
-
 void
-llm_models_promote(LlmModels *m, const LlmSpec *spec)
+llm_models_sweep(LlmModels *m)
 {
-	LlmModels front = {0}, rest = {0};
-	bool open = true;
+	LlmModelQueue **p = &m->first;
 
-	for (LlmTicket *t = m->head, *next; t != NULL; t = next)
+	m->last = NULL;
+	while (*p != NULL)
 	{
-		bool same = llm_spec_equal(t->spec, spec);
+		LlmModelQueue *q = *p;
 
-		next = t->queue_next;
-		if (same && t->kind == LLM_TICKET_UNLOAD)
-			open = false;
-		append(same && open ? &front : &rest, t);
+		if (q->head != NULL)
+		{
+			m->last = q;
+			p = &q->next;
+			continue;
+		}
+		*p = q->next;
+		llm_spec_release(q->spec);
+		free(q);
 	}
-	for (LlmTicket *t = rest.head, *next; t != NULL; t = next)
-	{
-		next = t->queue_next;
-		append(&front, t);
-	}
-	m->head = front.head;
-	m->tail = front.tail;
-}
-
-void
-llm_models_set_resident(LlmModels *m, LlmSpec *spec)
-{
-	if (spec != NULL)
-		llm_spec_retain(spec);
-	llm_spec_release(m->resident);
-	m->resident = spec;
 }
 
 LlmTicket *
@@ -111,16 +113,17 @@ llm_models_expired(LlmModels *m, int64_t now_ms)
 	if (m->next_timeout_ms == 0 || now_ms < m->next_timeout_ms)
 		return NULL;
 	m->next_timeout_ms = 0;
-	for (LlmTicket *t = m->head; t != NULL; t = t->queue_next)
-	{
-		int64_t at = timeout_of(t);
-
-		if (at != 0 && at <= now_ms)
+	for (LlmModelQueue *q = m->first; q != NULL; q = q->next)
+		for (LlmTicket *t = q->head; t != NULL; t = t->queue_next)
 		{
-			m->next_timeout_ms = now_ms; /* there may be more: look again */
-			return t;
+			int64_t at = timeout_of(t);
+
+			if (at != 0 && at <= now_ms)
+			{
+				m->next_timeout_ms = now_ms; /* there may be more: look again */
+				return t;
+			}
+			note_timeout(m, t);
 		}
-		note_timeout(m, t);
-	}
 	return NULL;
 }

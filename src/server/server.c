@@ -3,7 +3,7 @@
  *
  * Two threads. This one accepts, reads, decodes, writes and answers PING and STATS; it never touches
  * the engine, so it is awake whatever a step or a load takes. The engine thread (engine_thread.c)
- * owns the LlmEngine. They meet in exchange.h, under its one lock; connections, streams and the
+ * owns the LlmEngines. They meet in exchange.h, under its one lock; connections, streams and the
  * control descriptor belong to this thread alone and need none.
  *
  * A request's way: conn.c checks its frame and makes a ticket -> command -> models.c queues it until

@@ -2,8 +2,8 @@
  * server/ticket.h - one thing that a client waits for: a SUBMIT, a LOAD(now) or an UNLOAD.
  *
  * Made by the I/O thread from a frame, handed over in a command, and from then on owned by the
- * engine thread. A ticket is WAITING in the queue of models.h until its model is resident, then
- * (SUBMIT only) ADMITTED to the engine until the result comes. It ends exactly once: answered,
+ * engine thread. A ticket is WAITING in a queue of models.h until its model is resident, then
+ * (SUBMIT only) ADMITTED to that model's engine until the result comes. It ends exactly once: answered,
  * cancelled, or closed with its connection.
  */
 #ifndef LLM_SERVER_TICKET_H
@@ -36,10 +36,11 @@ typedef struct LlmTicket
 	int64_t arrived_ms;  /* monotonic; request.timeout_ms counts from here */
 
 	/* engine thread only */
-	bool admitted;                /* in the engine, no longer in the queue */
+	struct LlmModelQueue *queue;  /* while it waits, see models.h */
+	struct LlmResident *resident; /* once it is admitted to that one's engine, see residents.h */
 	bool alone;                   /* suspect of a crash: runs by itself */
 	int32_t slot;                 /* of the journal, -1 = no entry */
-	int32_t batch_index;          /* in the engine thread's list of the running batch, -1 = not */
+	int32_t batch_index;          /* in its model's batch_marks, -1 = not */
 	struct LlmTicket *hash_next;  /* same bucket */
 	struct LlmTicket *queue_prev; /* models.h */
 	struct LlmTicket *queue_next;

@@ -44,6 +44,10 @@ typedef struct Engine
 	struct sockaddr_un addr;
 	socklen_t addr_len;
 	uint32_t generation;
+	/* SETTINGS, for tests that change them; engine_init gives them these values: */
+	const char *model_dir; /* "test/golden" */
+	int64_t kv_nbytes;     /* 16 MiB */
+	int64_t memory_limit;  /* 0 */
 } Engine;
 
 static inline int64_t
@@ -158,6 +162,8 @@ engine_init(Engine *e)
 	e->journal_fd = memfd_create("journal", MFD_CLOEXEC);
 	assert_true(e->journal_fd >= 0);
 	e->control_fd = -1;
+	e->model_dir = "test/golden";
+	e->kv_nbytes = (int64_t) 16 << 20;
 }
 
 /* In the child: put a descriptor above those that the engine inherits. */
@@ -202,11 +208,12 @@ engine_settings(Engine *e, const char *devices)
 
 	m.cookie = COOKIE;
 	m.generation = e->generation;
-	m.model_dir = "test/golden";
+	m.model_dir = (char *) e->model_dir;
 	m.devices = (char *) devices;
-	m.has_threads = m.has_kv_nbytes = true;
+	m.has_threads = m.has_kv_nbytes = m.has_memory_limit = true;
 	m.threads = 1;
-	m.kv_nbytes = (int64_t) 16 << 20;
+	m.kv_nbytes = e->kv_nbytes;
+	m.memory_limit = e->memory_limit;
 	f.body_case = LLM__FRAME__BODY_SETTINGS;
 	f.settings = &m;
 	send_frame(e->control_fd, &f);
@@ -235,19 +242,25 @@ engine_ping(Engine *e, uint64_t seq)
 	}
 }
 
-/* Start an engine with the echo device and wait until it is ready. */
+/* Start an engine with these devices and wait until it is ready. */
 static inline void
-engine_start(Engine *e)
+engine_start_on(Engine *e, const char *devices)
 {
 	Llm__Frame *f;
 
 	engine_spawn(e);
-	engine_settings(e, "echo");
+	engine_settings(e, devices);
 	f = recv_frame(e->control_fd);
 	assert_non_null(f);
 	assert_int_equal(f->body_case, LLM__FRAME__BODY_STATE);
 	assert_true(f->state->ready);
 	drop(f);
+}
+
+static inline void
+engine_start(Engine *e)
+{
+	engine_start_on(e, "echo");
 }
 
 /* Wait for the engine's end, whatever it is; returns the status of waitpid. */
@@ -358,6 +371,24 @@ client_open(const Engine *e, uint64_t connection)
 	client_load(fd, 1000001, 1, "echo:", 512, false);
 	client_load(fd, 1000002, 2, "echo:", 1024, false);
 	return fd;
+}
+
+/* DONE comes when no request of the model is left. */
+static inline void
+client_unload(int fd, uint64_t id, const char *path, uint32_t context)
+{
+	Llm__ModelSpec spec = LLM__MODEL_SPEC__INIT;
+	Llm__Unload m = LLM__UNLOAD__INIT;
+	Llm__Frame f = LLM__FRAME__INIT;
+
+	spec.path = (char *) path;
+	spec.has_context_length = context > 0;
+	spec.context_length = context;
+	m.id = id;
+	m.spec = &spec;
+	f.body_case = LLM__FRAME__BODY_UNLOAD;
+	f.unload = &m;
+	send_frame(fd, &f);
 }
 
 static inline Llm__Submit

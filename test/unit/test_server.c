@@ -486,18 +486,27 @@ static void
 test_stats(void **state)
 {
 	int fd = client_open(&engine, 1);
+	const Llm__ModelInfo *m;
 	Llm__Frame *f;
 	int64_t before;
 
+	client_unload(fd, 9, "echo:", 1024);
+	expect_done(fd, 9, NULL);
 	client_submit(fd, 1, 1, "count me");
 	expect_done(fd, 1, "count me");
 	f = client_stats(fd, 2);
 	before = f->stats_reply->requests;
 	assert_true(before >= 1);
+	m = f->stats_reply->models[0];
 	assert_int_equal(f->stats_reply->n_models, 1);
-	assert_string_equal(f->stats_reply->models[0]->spec->path, "echo:");
-	assert_string_equal(f->stats_reply->models[0]->state, "resident");
-	assert_int_equal(f->stats_reply->models[0]->spec->context_length, 512);
+	assert_string_equal(m->spec->path, "echo:");
+	assert_string_equal(m->state, "resident");
+	assert_int_equal(m->spec->context_length, 512);
+	assert_int_equal(m->kv_pages, f->stats_reply->kv_pages_total);
+	assert_true(m->kv_pages > 0 && m->kv_page_nbytes > 0 && m->kv_rule[0] != '\0');
+	assert_true(m->has_last_used_ms && m->last_used_ms < 10000);
+	assert_true(f->stats_reply->memory_nbytes >= m->kv_pages * m->kv_page_nbytes);
+	assert_true(f->stats_reply->memory_limit > f->stats_reply->memory_nbytes);
 	assert_int_equal(f->stats_reply->running, 0);
 	drop(f);
 	client_submit(fd, 3, 1, "and me");
