@@ -215,7 +215,13 @@ CREATE FUNCTION llm.stat_get_engine(
 	OUT preemptions bigint,
 	OUT requests bigint,
 	OUT errors bigint,
-	OUT stats_reset timestamptz)
+	OUT stats_reset timestamptz,
+	OUT kv_bytes bigint,
+	OUT kv_rule text,
+	OUT memory_bytes bigint,
+	OUT memory_limit bigint,
+	OUT shared_requests bigint,
+	OUT copied_tokens bigint)
 RETURNS SETOF record
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1
 AS 'MODULE_PATHNAME', 'llm_stat_engine';
@@ -232,6 +238,21 @@ CREATE FUNCTION llm.stat_get_models(
 RETURNS SETOF record
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10
 AS 'MODULE_PATHNAME', 'llm_stat_models';
+
+CREATE FUNCTION llm.stat_get_residents(
+	OUT server oid,
+	OUT path text,
+	OUT state text,
+	OUT digest text,
+	OUT bytes bigint,
+	OUT kv_pages bigint,
+	OUT kv_page_bytes bigint,
+	OUT kv_rule text,
+	OUT memory_bytes bigint,
+	OUT last_used timestamptz)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 5
+AS 'MODULE_PATHNAME', 'llm_stat_residents';
 
 CREATE FUNCTION llm.stat_get_activity(
 	OUT datid oid,
@@ -313,8 +334,28 @@ SELECT e.state,
 	e.stats_reset,
 	e.running,
 	e.waiting,
-	e.message
+	e.message,
+	e.kv_bytes,
+	e.kv_rule,
+	e.memory_bytes,
+	e.memory_limit,
+	e.shared_requests,
+	e.copied_tokens
 FROM llm.stat_get_engine() AS e;
+
+CREATE VIEW llm.stat_models AS
+SELECT s.srvname AS name,
+	m.path,
+	m.state,
+	m.digest,
+	m.bytes,
+	m.kv_pages,
+	m.kv_page_bytes,
+	m.kv_rule,
+	m.memory_bytes,
+	m.last_used
+FROM llm.stat_get_residents() AS m
+	LEFT JOIN pg_catalog.pg_foreign_server AS s ON s.oid OPERATOR(pg_catalog.=) m.server;
 
 CREATE VIEW llm.stat_activity AS
 SELECT a.datid,
@@ -376,7 +417,7 @@ FROM llm.stat_get_prefixes() AS p
 
 REVOKE ALL ON FUNCTION @extschema@.llm_engine_restart() FROM PUBLIC;
 GRANT USAGE ON SCHEMA llm TO PUBLIC;
-GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_activity, llm.stat_users, llm.prefix_cache TO PUBLIC;
+GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_models, llm.stat_activity, llm.stat_users, llm.prefix_cache TO PUBLIC;
 GRANT SELECT ON llm.quotas TO pg_monitor;
 
 -- ---- comments ----
@@ -393,6 +434,7 @@ COMMENT ON COLUMN llm.quotas.period IS 'begins with the first request after the 
 COMMENT ON COLUMN llm.quotas.max_in_flight IS 'requests of all sessions at once; NULL = no limit';
 COMMENT ON VIEW llm.stat_users IS 'what roles have asked of the engine and what their quotas leave; own rows, all for pg_monitor';
 COMMENT ON VIEW llm.prefix_cache IS 'blocks of prompts that are kept, and what they saved; those that one shares, all for pg_monitor';
+COMMENT ON VIEW llm.stat_models IS 'models in the engine''s memory: weights, KV cache, last use';
 COMMENT ON VIEW llm.stat_activity IS 'what backends ask of the engine; own ones, all for pg_monitor';
 
 COMMENT ON FUNCTION @extschema@.llm_generate(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
@@ -433,6 +475,8 @@ COMMENT ON FUNCTION llm.stat_get_models()
 	IS 'behind the view llm.models';
 COMMENT ON FUNCTION llm.stat_get_users()
 	IS 'behind the view llm.stat_users';
+COMMENT ON FUNCTION llm.stat_get_residents()
+	IS 'behind the view llm.stat_models';
 COMMENT ON FUNCTION llm.stat_get_activity()
 	IS 'behind the view llm.stat_activity';
 COMMENT ON FUNCTION llm.stat_get_prefixes()

@@ -1,4 +1,4 @@
--- views.sql - llm.models, llm.stat_engine and llm.stat_activity
+-- views.sql - llm.models, llm.stat_engine, llm.stat_models and llm.stat_activity
 \set ECHO none
 \getenv srcdir PG_ABS_SRCDIR
 \set prepare :srcdir '/test/regress/prepare.sql'
@@ -10,6 +10,13 @@ SELECT state, generation >= 1 AS generation, pid > 0 AS pid, started < now() AS 
 FROM llm.stat_engine;
 SELECT column_name FROM (SELECT (json_each_text(row_to_json(e))).* FROM llm.stat_engine e) AS j(column_name, v) WHERE v IS NULL;
 SELECT column_name FROM (SELECT (json_each_text(row_to_json(m))).* FROM llm.models m) AS j(column_name, v) WHERE v IS NULL;
+-- the models in memory; an echo model has no weights and no file
+SELECT name, path, state, digest, bytes, kv_page_bytes, kv_rule,
+	memory_bytes = bytes + kv_pages * kv_page_bytes AS memory, clock_timestamp() - last_used < interval '1 minute' AS used
+FROM llm.stat_models WHERE name = 'echo';
+SELECT e.kv_bytes = sum(m.kv_pages * m.kv_page_bytes) AS kv, e.kv_pages_total = sum(m.kv_pages) AS pages, e.memory_bytes = sum(m.memory_bytes) AS memory,
+	e.memory_limit > e.memory_bytes AS within, e.kv_rule = min(m.kv_rule) AS rule
+FROM llm.stat_engine e, llm.stat_models m GROUP BY e.kv_bytes, e.kv_pages_total, e.memory_bytes, e.memory_limit, e.kv_rule;
 
 -- counters move by what was asked
 CREATE TEMP TABLE before AS SELECT * FROM llm.stat_engine;

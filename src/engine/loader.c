@@ -396,9 +396,13 @@ llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
 static int64_t
 page_nbytes_of(const LlmModelConfig *c, LlmDtype kv_type)
 {
-	int64_t value = kv_type == LLM_DTYPE_F32 ? 4 : 2;
+	int64_t vector = 2 * (int64_t) c->head_dim;
 
-	return LLM_PAGE_TOKENS * value * 2 * c->n_layers * c->n_kv_heads * c->head_dim;
+	if (kv_type == LLM_DTYPE_F32)
+		vector = 4 * (int64_t) c->head_dim;
+	else if (kv_type == LLM_DTYPE_I8)
+		vector = c->head_dim + (int64_t) sizeof(float); /* and its scale */
+	return LLM_PAGE_TOKENS * 2 * vector * c->n_layers * c->n_kv_heads;
 }
 
 LlmStatus

@@ -14,6 +14,7 @@ char *llm_guc_engine_path = NULL;
 char *llm_guc_devices = NULL;
 int llm_guc_threads = 0;
 int llm_guc_kv_cache_memory = 0;
+int llm_guc_memory_limit = 0;
 int llm_guc_max_batch_tokens = 512;
 int llm_guc_max_running = 64;
 bool llm_guc_prefix_cache = true;
@@ -89,8 +90,13 @@ static const Setting settings[] = {
 	 gettext_noop("Compute threads of the engine; 0 means one per physical core.")},
 	{"llm_infer.kv_cache_memory", SETTING_INT, &llm_guc_kv_cache_memory, NULL, 0, 0, INT_MAX,
 	 PGC_SIGHUP, GUC_UNIT_KB,
-	 gettext_noop("Memory for keys and values; 0 means a quarter of the free memory, at most "
-				  "4 GB.")},
+	 gettext_noop(
+		 "Memory for keys and values of each model; 0 means a quarter of the free memory or "
+		 "of memory_limit, at most 4 GB.")},
+	{"llm_infer.memory_limit", SETTING_INT, &llm_guc_memory_limit, NULL, 0, 0, INT_MAX, PGC_SIGHUP,
+	 GUC_UNIT_KB,
+	 gettext_noop("Memory for the weights, keys and values of all models that are loaded; 0 means "
+				  "half of the machine's.")},
 	{"llm_infer.max_batch_tokens", SETTING_INT, &llm_guc_max_batch_tokens, NULL, 512, 1, 8192,
 	 PGC_SIGHUP, 0, gettext_noop("Most tokens that one step of the engine computes.")},
 	{"llm_infer.max_running", SETTING_INT, &llm_guc_max_running, NULL, 64, 1, 1024, PGC_SIGHUP, 0,

@@ -17,6 +17,7 @@ extern char *llm_guc_devices;
 /* sighup */
 extern int llm_guc_threads;
 extern int llm_guc_kv_cache_memory; /* kB, 0 = a share of free memory */
+extern int llm_guc_memory_limit;    /* kB, 0 = half of the machine's */
 extern int llm_guc_max_batch_tokens;
 extern int llm_guc_max_running;
 extern bool llm_guc_prefix_cache;

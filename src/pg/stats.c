@@ -1,5 +1,5 @@
-/* pg/stats.c - the functions behind llm.stat_engine, llm.models, llm.prefix_cache, llm.stat_activity
- * and llm.stat_users. */
+/* pg/stats.c - the functions behind llm.stat_engine, llm.models, llm.stat_models, llm.prefix_cache,
+ * llm.stat_activity and llm.stat_users. */
 #include "postgres.h"
 
 #include "catalog/pg_authid.h"
@@ -22,11 +22,12 @@
 /* A view must not hang on an engine that does. */
 #define STATS_MS 1000
 
-#define COLUMNS_MAX 24
+#define COLUMNS_MAX 32
 
 LLM_EXPORTS_BEGIN
 PG_FUNCTION_INFO_V1(llm_stat_engine);
 PG_FUNCTION_INFO_V1(llm_stat_models);
+PG_FUNCTION_INFO_V1(llm_stat_residents);
 PG_FUNCTION_INFO_V1(llm_stat_activity);
 PG_FUNCTION_INFO_V1(llm_stat_users);
 PG_FUNCTION_INFO_V1(llm_stat_prefixes);
@@ -116,6 +117,37 @@ state_name(LlmEngineState state)
 	}
 }
 
+/* Bytes of the KV pages of a model; 0 while it is being loaded. */
+static int64
+model_kv_nbytes(const Llm__ModelInfo *info)
+{
+	return info->has_kv_pages && info->has_kv_page_nbytes ? info->kv_pages * info->kv_page_nbytes
+														  : 0;
+}
+
+static int64
+kv_nbytes(const Llm__StatsReply *s)
+{
+	int64 nbytes = 0;
+
+	for (size_t i = 0; i < s->n_models; i++)
+		nbytes += model_kv_nbytes(s->models[i]);
+	return nbytes;
+}
+
+/* Why the KV cache of the model that was used last is as large as it is. */
+static const char *
+kv_rule(const Llm__StatsReply *s)
+{
+	const Llm__ModelInfo *latest = NULL;
+
+	for (size_t i = 0; i < s->n_models; i++)
+		if (s->models[i]->has_last_used_ms &&
+			(latest == NULL || s->models[i]->last_used_ms < latest->last_used_ms))
+			latest = s->models[i];
+	return latest == NULL ? NULL : latest->kv_rule;
+}
+
 /* llm.stat_get_engine(): one row. Counters tell about other roles' prompts, and are for monitors. */
 Datum
 llm_stat_engine(PG_FUNCTION_ARGS)
@@ -157,6 +189,12 @@ llm_stat_engine(PG_FUNCTION_ARGS)
 	row_add(&row, all && s->has_errors, Int64GetDatum(all ? s->errors : 0));
 	/* The engine counts from its own start. */
 	row_add(&row, all && status.started != 0, TimestampTzGetDatum(status.started));
+	row_add(&row, all, Int64GetDatum(all ? kv_nbytes(s) : 0));
+	row_add_text(&row, all ? kv_rule(s) : NULL);
+	row_add(&row, all && s->has_memory_nbytes, Int64GetDatum(all ? s->memory_nbytes : 0));
+	row_add(&row, all && s->has_memory_limit, Int64GetDatum(all ? s->memory_limit : 0));
+	row_add(&row, all && s->has_shared, Int64GetDatum(all ? s->shared : 0));
+	row_add(&row, all && s->has_copied, Int64GetDatum(all ? s->copied : 0));
 	row_end(&row);
 	return (Datum) 0;
 }
@@ -267,6 +305,65 @@ llm_stat_prefixes(PG_FUNCTION_ARGS)
 		row_add(&row, true, Int64GetDatum(p->tokens_saved));
 		row_add(&row, true, Int64GetDatum(p->evictions));
 		row_end(&row);
+	}
+	return (Datum) 0;
+}
+
+static char *
+hex(ProtobufCBinaryData b)
+{
+	static const char digits[] = "0123456789abcdef";
+	char *text = palloc(2 * b.len + 1);
+
+	for (size_t i = 0; i < b.len; i++)
+	{
+		text[2 * i] = digits[b.data[i] >> 4];
+		text[2 * i + 1] = digits[b.data[i] & 15];
+	}
+	text[2 * b.len] = '\0';
+	return text;
+}
+
+/* One row of llm.stat_get_residents(); server InvalidOid = not registered in this database. */
+static void
+add_resident(FunctionCallInfo fcinfo, Oid server, const Llm__ModelInfo *info)
+{
+	Row row;
+	bool known = info->has_device_nbytes;
+	int64 used_ago_us = info->has_last_used_ms ? info->last_used_ms * 1000 : 0;
+
+	row_begin(&row, fcinfo);
+	row_add(&row, OidIsValid(server), ObjectIdGetDatum(server));
+	row_add_text(&row, info->spec->path);
+	row_add_text(&row, info->state);
+	row_add_text(&row, info->has_digest ? hex(info->digest) : NULL);
+	row_add(&row, known, Int64GetDatum(known ? info->device_nbytes : 0));
+	row_add(&row, info->has_kv_pages, Int64GetDatum(info->kv_pages));
+	row_add(&row, info->has_kv_page_nbytes, Int64GetDatum(info->kv_page_nbytes));
+	row_add_text(&row, info->kv_rule);
+	row_add(&row, known, Int64GetDatum(known ? info->device_nbytes + model_kv_nbytes(info) : 0));
+	row_add(&row, info->has_last_used_ms, TimestampTzGetDatum(GetCurrentTimestamp() - used_ago_us));
+	row_end(&row);
+}
+
+/* llm.stat_get_residents(): the models in the engine's memory, with a server that names each here;
+ * those of other databases are for monitors. */
+Datum
+llm_stat_residents(PG_FUNCTION_ARGS)
+{
+	const Llm__StatsReply *s;
+	List *models;
+	bool all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
+
+	InitMaterializedSRF(fcinfo, 0);
+	s = ask_engine(NULL);
+	models = s == NULL ? NIL : llm_catalog_list_models();
+	for (size_t i = 0; s && i < s->n_models; i++)
+	{
+		const LlmModel *model = find_model(models, s->models[i]->spec);
+
+		if (model || all)
+			add_resident(fcinfo, model ? model->server : InvalidOid, s->models[i]);
 	}
 	return (Datum) 0;
 }

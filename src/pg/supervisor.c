@@ -248,6 +248,8 @@ send_settings(void)
 	settings.threads = llm_guc_threads;
 	settings.has_kv_nbytes = true;
 	settings.kv_nbytes = (int64) llm_guc_kv_cache_memory * 1024;
+	settings.has_memory_limit = true;
+	settings.memory_limit = (int64) llm_guc_memory_limit * 1024;
 	settings.has_max_batch_tokens = true;
 	settings.max_batch_tokens = llm_guc_max_batch_tokens;
 	settings.has_max_running = true;

@@ -68,11 +68,12 @@ model_message(const LlmModelStat *s, int64_t now_ms, ModelMessage *m)
 	w->n_params = i->n_params;
 	w->nbytes = i->nbytes;
 	w->context_length = i->context_length;
-	w->has_kv_nbytes_per_token = w->has_numerics_key = w->has_digest = true;
+	w->has_kv_nbytes_per_token = w->has_numerics_key = true;
 	w->kv_nbytes_per_token = i->kv_nbytes_per_token;
 	w->numerics_key = i->numerics_key;
 	for (int b = 0; b < DIGEST_NBYTES; b++)
 		m->digest[b] = (uint8_t) (i->digest[1 - b / 8] >> (8 * (7 - b % 8))); /* as xxh128sum */
+	w->has_digest = (i->digest[0] | i->digest[1]) != 0; /* there is no file of an echo model */
 	w->digest.data = m->digest;
 	w->digest.len = DIGEST_NBYTES;
 	w->has_kv_pages = w->has_kv_page_nbytes = true;

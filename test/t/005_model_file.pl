@@ -1,5 +1,5 @@
-# Model files that cannot be used are refused by name, and the engine lives on; several models take
-# turns under load, and every row is answered by its own.
+# Model files that cannot be used are refused by name, and the engine lives on; files that are replaced
+# are noticed; several models beside each other or in turns, and every row is answered by its own.
 use strict;
 use warnings;
 use LlmCluster;
@@ -98,26 +98,71 @@ $node->safe_psql('postgres', q{SELECT llm_model_register('tiny', 'good.gguf');
 my $tiny = $node->safe_psql('postgres', $greedy);
 is($node->safe_psql('postgres', $greedy =~ s/tiny/deep/r), $tiny, 'the same file in a folder: the same answer');
 is($node->safe_psql('postgres', q{SELECT name, architecture, state FROM llm.models ORDER BY name}),
-	"deep|llama|resident\necho||unloaded\ntiny||unloaded", 'llm.models shows which one is resident');
+	"deep|llama|resident\necho|echo|resident\ntiny|llama|resident", 'llm.models shows that all are resident');
+is($node->safe_psql('postgres', q{SELECT name, path, length(digest), bytes > 0, kv_pages > 0, memory_bytes > bytes
+	FROM llm.stat_models ORDER BY name}),
+	"deep|deep/good.gguf|32|t|t|t\necho|echo:||f|t|t\ntiny|good.gguf|32|t|t|t", 'and llm.stat_models what they take');
+like(slurp_file($node->logfile), qr/KV cache of model "good.gguf": \d+ pages of 64 tokens, \d+ bytes each: two whole contexts/,
+	'the log tells the size of the KV cache and its rule');
 
 $node->safe_psql('postgres', q{SELECT llm_model_register('late', 'late.gguf')});
 like(llm_error($node, q{SELECT llm_generate('x', 'late', max_tokens => 1)}), qr/ERROR:  55000/, 'a file that is not there yet');
 write_file('late.gguf', $good);
 is($node->safe_psql('postgres', $greedy =~ s/tiny/late/r), $tiny, 'it works when the file has come');
 unlink "$dir/late.gguf";
-is($node->safe_psql('postgres', $greedy =~ s/tiny/late/r), $tiny, 'a resident model does not need its file');
-$node->safe_psql('postgres', q{SELECT llm_model_unload('late')});
-like(llm_error($node, $greedy =~ s/tiny/late/r), qr/ERROR:  55000: .*late\.gguf/, 'it does to be loaded again');
+my $err = '';
+ok(llm_wait_for(sub { $err = llm_error($node, $greedy =~ s/tiny/late/r); $err ne '' }, 5), 'that it has gone is noticed');
+like($err, qr/ERROR:  55000: .*late\.gguf/, 'and the error names it');
 is(llm_engine_pid($node), $engine, 'all that with one engine');
 llm_is_well($node, 'files that change');
 
-# ---- models take turns ----
+# ---- a file that is replaced while rows are answered ----
+
+{
+	my $two = slurp_file("$golden/llama256-q4_0/model.gguf");
+	my $ask = q{SELECT llm_generate('a b ' || i % 3, 'moving', max_tokens => 8, temperature => 0, options => '{"raw": true}') FROM};
+	$node->safe_psql('postgres', q{SELECT llm_model_register('moving', 'moving.gguf')});
+	write_file('moving.gguf', $two);
+	my @after = split /\n/, $node->safe_psql('postgres', "$ask generate_series(0, 2) i");
+	$node->safe_psql('postgres', q{SELECT llm_model_unload('moving')});
+	write_file('moving.gguf', $good);
+	my @before = split /\n/, $node->safe_psql('postgres', "$ask generate_series(0, 2) i");
+	isnt("@before", "@after", 'two models that answer otherwise');
+	my $offset = -s $node->logfile;
+	# one row at a time, until the answers have been the second model's for a while
+	my $s = llm_session($node, q{SET llm_infer.enable_batch = off; } . "$ask generate_series(0, 2999) i");
+	llm_active($node);
+	write_file('moving.new', $two);
+	rename "$dir/moving.new", "$dir/moving.gguf" or die;
+	my ($out, $errors) = llm_session_end($s);
+	my @rows = split /\n/, $out;
+	is(scalar(@rows), 3000, 'every row is answered');
+	is($errors, '', 'without an error');
+	my ($which, @mixed) = (\@before);
+	foreach my $i (0 .. $#rows)
+	{
+		$which = \@after if $rows[$i] ne $which->[ $i % 3 ];
+		push @mixed, $i if $rows[$i] ne $which->[ $i % 3 ];
+	}
+	is("@mixed", '', "each by the one model or, from some row on, by the other");
+	ok(llm_wait_for(sub { $node->safe_psql('postgres', "$ask generate_series(0, 2) i") eq join "\n", @after }, 5),
+		'in the end by the new one');
+	like(llm_log_since($node, $offset),
+		qr/model file "moving.gguf": digest [0-9a-f]{32} takes the place of [0-9a-f]{32}/, 'the log names both digests');
+	is(llm_engine_pid($node), $engine, 'all that with one engine');
+}
+
+# ---- models beside each other, then in turns ----
 
 $node->safe_psql('postgres', q{
 	SELECT llm_model_register('a', 'echo:', '{"context_length": 2048}');
 	SELECT llm_model_register('b', 'echo:', '{"context_length": 1024}');
 	SELECT llm_model_register('broken', 'garbage.gguf')});
+# the memory of 'a' is 1 MiB, that of 'b' half of it; 'tiny' needs 9 MB by itself
+foreach my $limit (0, '9.6MB')
 {
+	$node->append_conf('postgresql.conf', "llm_infer.memory_limit = '$limit'");
+	$node->reload;
 	my @s = map { my $m = $_; map { llm_session($node,
 		"SELECT llm_generate('row ' || i, '$m') FROM generate_series(1, 200) i") } 1 .. 2 } qw(a b);
 	my $t = llm_session($node, q{SET llm_infer.enable_batch = off;
@@ -130,12 +175,19 @@ $node->safe_psql('postgres', q{
 		is("$out$err", llm_answers(200), 'two models, two sessions each: every row is answered by its own');
 	}
 	my ($out, $err) = llm_session_end($t);
-	is("$out$err", join("\n", ($tiny) x 10), 'and a third model between them: the same text as alone');
+	is("$out$err", join("\n", ($tiny) x 10), "memory_limit = $limit: and a third model between them: the same text as alone");
 	($out, $err) = llm_session_end($broken);
 	is(scalar(() = $err =~ /ERROR:  55000: /g), 10, 'and one that cannot be loaded: refused every time');
 	is($out, '', 'and nothing else');
-	llm_is_well($node, 'models that take turns');
+	llm_is_well($node, "models beside each other, memory_limit = $limit");
 }
+is($node->safe_psql('postgres', 'SELECT memory_bytes <= memory_limit, memory_limit FROM llm.stat_engine'),
+	't|' . 9830 * 1024, 'the limit holds');
+$node->append_conf('postgresql.conf', 'llm_infer.memory_limit = 4MB');
+$node->reload;
+llm_wait_for(sub { $node->safe_psql('postgres', 'SELECT memory_limit FROM llm.stat_engine') eq 4 << 20 });
+like(llm_error($node, $greedy), qr/ERROR:  55000: the model needs \d+ bytes of memory, but llm_infer.memory_limit is 4194304\n.*weights.*KV cache/s,
+	'a model larger than the limit is refused with the numbers');
 
 is($node->safe_psql('postgres', q{SELECT string_agg(llm_generate('row ' || i, CASE i % 2 WHEN 0 THEN 'a' ELSE 'b' END),
 	',' ORDER BY i) FROM generate_series(1, 12) i}), join(',', map { "row $_" } 1 .. 12), 'row by row in one session');
