@@ -356,7 +356,7 @@ llm_stat_residents(PG_FUNCTION_ARGS)
 	bool all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 
 	InitMaterializedSRF(fcinfo, 0);
-	s = ask_engine(NULL);
+	s = ask_engine(&plain);
 	models = s == NULL ? NIL : llm_catalog_list_models();
 	for (size_t i = 0; s && i < s->n_models; i++)
 	{

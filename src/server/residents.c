@@ -73,7 +73,7 @@ llm_residents_open(LlmResidents *rs, LlmSpec *spec, const LlmEngineOptions *o,
 		return st;
 	}
 	llm_engine_model(r->engine, &r->model);
-	r->nbytes = r->model.device_nbytes + (r->model.kv_pages + 1) * r->model.kv_page_nbytes;
+	r->nbytes = r->model.device_nbytes + r->model.kv_pages * r->model.kv_page_nbytes;
 	r->used_ms = r->checked_ms = llm_clock_ms();
 	rs->at[rs->n++] = r;
 	*out = r;

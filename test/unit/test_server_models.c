@@ -18,9 +18,8 @@
 /* Bytes of KV that an echo model of this context takes: 64 requests with two contexts each, pages of
  * 64 tokens and 256 bytes. It has no weights. */
 #define ECHO_NBYTES(context) ((int64_t) 2 * 64 * ((context) / 64) * 256)
-/* Room for the echo model of context 1024 or that of 512, not for both, and a small one; with the page
- * of zeroes that each has besides. */
-#define ONE_MODEL (ECHO_NBYTES(1024) + ECHO_NBYTES(128) + 512)
+/* Room for the echo model of context 1024 or that of 512, not for both, and a small one. */
+#define ONE_MODEL (ECHO_NBYTES(1024) + ECHO_NBYTES(128))
 
 static Engine engine;
 
