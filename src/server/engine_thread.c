@@ -53,11 +53,37 @@ llm_engine_thread_flush(LlmEngineThread *w, LlmSpec *loading)
 		w->failed = w->stop = true;
 }
 
+/* Whether the rows of a salt are those of a database and role; see codec.c for what a salt is. */
+static bool
+may_share(uint64_t salt, uint32_t database, uint32_t role)
+{
+	uint32_t salt_database = (uint32_t) (salt >> 32);
+	uint32_t salt_role = (uint32_t) salt;
+
+	return (salt_database == 0 || salt_database == database) &&
+		   (salt_role == 0 || salt_role == role);
+}
+
 static void
 answer_stats(LlmEngineThread *w, const LlmCommand *c)
 {
+	LlmEnginePrefixStat *stats = malloc(LLM_PREFIX_ROWS_MAX * sizeof(*stats));
+	LlmPrefixRow *rows = malloc(LLM_PREFIX_ROWS_MAX * sizeof(*rows));
+	int32_t n = 0;
+
+	for (int32_t i = 0; stats != NULL && rows != NULL && i < w->residents.n; i++)
+	{
+		const LlmResident *r = w->residents.at[i];
+		int32_t found = llm_engine_prefix_stats(r->engine, stats, LLM_PREFIX_ROWS_MAX);
+
+		for (int32_t k = 0; k < found && n < LLM_PREFIX_ROWS_MAX; k++)
+			if (c->all_prefixes || may_share(stats[k].salt, c->database, c->role))
+				rows[n++] = (LlmPrefixRow){r->spec, stats[k]};
+	}
 	collect(w, NULL);
-	llm_outbox_stats(&w->outbox, c->key, w->stats, NULL, 0);
+	llm_outbox_stats(&w->outbox, c->key, w->stats, rows, n);
+	free(stats);
+	free(rows);
 }
 
 /* ---- tickets ---- */

@@ -212,6 +212,22 @@ test_hang_is_visible(void **state)
 	assert_int_equal(count_entries(LLM_JOURNAL_SUSPECT), 1);
 }
 
+/* Four requests of model 1 that run for a second, each with its own text; they are in the batch. */
+static void
+submit_innocents(int fd)
+{
+	char prompt[64];
+
+	for (uint64_t id = 1; id <= 4; id++)
+	{
+		snprintf(prompt, sizeof(prompt), "@slow=5 @tokens=200 innocent %d", (int) id);
+		client_submit(fd, id, 1, prompt);
+	}
+	for (int i = 0; i < 1000 && count_entries(LLM_JOURNAL_RUNNING) < 4; i++)
+		usleep(1000);
+	assert_int_equal(count_entries(LLM_JOURNAL_RUNNING), 4);
+}
+
 /* Two models at work: the batch that rests is not blamed for the other's crash. */
 static void
 test_crash_of_another_model(void **state)
@@ -222,11 +238,7 @@ test_crash_of_another_model(void **state)
 	for (int i = 0; i < 500 && count_entries(LLM_JOURNAL_SUSPECT) > 0; i++)
 		usleep(2000);
 	fd = client_open(&engine, BACKEND);
-	for (uint64_t id = 1; id <= 4; id++)
-		client_submit(fd, id, 1, "@slow=5 @tokens=200 innocent");
-	for (int i = 0; i < 1000 && count_entries(LLM_JOURNAL_RUNNING) < 4; i++)
-		usleep(1000);
-	assert_int_equal(count_entries(LLM_JOURNAL_RUNNING), 4);
+	submit_innocents(fd);
 	client_submit(fd, 5, 2, "@crash boom");
 	expect_crash(engine_reap(&engine));
 	close(fd);
@@ -234,10 +246,7 @@ test_crash_of_another_model(void **state)
 	assert_int_equal(count_entries(LLM_JOURNAL_SUSPECT), 1);
 	/* It is guilty once it has crashed by itself, also between steps of the others. */
 	fd = client_open(&engine, BACKEND);
-	for (uint64_t id = 1; id <= 4; id++)
-		client_submit(fd, id, 1, "@slow=5 @tokens=200 innocent");
-	for (int i = 0; i < 1000 && count_entries(LLM_JOURNAL_RUNNING) < 4; i++)
-		usleep(1000);
+	submit_innocents(fd);
 	client_submit(fd, 5, 2, "@crash boom");
 	expect_crash(engine_reap(&engine));
 	close(fd);

@@ -182,6 +182,79 @@ test_broken_model(void **state)
 	close(fd);
 }
 
+/* ---- prefix caches ---- */
+
+/* Rows of a STATS that asks for prefix caches: those of everybody, or of a database and role. */
+static Llm__Frame *
+ask_prefixes(int fd, uint64_t id, uint32_t database, uint32_t role)
+{
+	Llm__StatsRequest m = LLM__STATS_REQUEST__INIT;
+	Llm__Frame f = LLM__FRAME__INIT;
+	Llm__Frame *r;
+
+	m.id = id;
+	m.has_prefixes = m.prefixes = true;
+	m.has_database = m.has_role = database > 0;
+	m.database = database;
+	m.role = role;
+	f.body_case = LLM__FRAME__BODY_STATS;
+	f.stats = &m;
+	send_frame(fd, &f);
+	r = recv_frame(fd);
+	assert_non_null(r);
+	assert_int_equal(r->body_case, LLM__FRAME__BODY_STATS_REPLY);
+	assert_int_equal(r->stats_reply->id, id);
+	return r;
+}
+
+static void
+test_prefixes_by_model_and_role(void **state)
+{
+	int fd = client_open(&engine, 1);
+	char prompt[300];
+	Llm__Frame *f;
+
+	unload_all(fd);
+	memset(prompt, 'p', sizeof(prompt) - 1);
+	prompt[sizeof(prompt) - 1] = '\0';
+	for (uint64_t id = 1; id <= 6; id++)
+	{
+		/* role 70 asks both models, role 71 the first */
+		Llm__Submit m = submit_of(id, id <= 2 ? 2 : 1, prompt);
+
+		m.has_database = m.has_role = m.has_max_tokens = true;
+		m.database = 5;
+		m.role = id <= 4 ? 70 : 71;
+		m.max_tokens = 1;
+		client_send_submit(fd, &m);
+		expect_done(fd, id, NULL);
+	}
+	f = ask_prefixes(fd, 20, 0, 0);
+	assert_int_equal(f->stats_reply->n_models, 2);
+	assert_int_equal(f->stats_reply->n_prefixes, 3);
+	for (size_t i = 0; i < 3; i++)
+	{
+		const Llm__PrefixStat *p = f->stats_reply->prefixes[i];
+
+		assert_string_equal(p->spec->path, "echo:");
+		assert_int_equal(p->database, 5);
+		assert_true(p->role == 70 || (p->role == 71 && p->spec->context_length == 512));
+		assert_true(p->blocks >= 4);
+		assert_int_equal(p->lookups, 2);
+		assert_int_equal(p->hits, 1);
+		assert_true(p->tokens_saved >= 256);
+	}
+	drop(f);
+	f = ask_prefixes(fd, 21, 5, 71);
+	assert_int_equal(f->stats_reply->n_prefixes, 1);
+	assert_int_equal(f->stats_reply->prefixes[0]->role, 71);
+	drop(f);
+	f = ask_prefixes(fd, 22, 6, 70);
+	assert_int_equal(f->stats_reply->n_prefixes, 0);
+	drop(f);
+	close(fd);
+}
+
 /* ---- under a limit ---- */
 
 static void
@@ -286,6 +359,16 @@ test_turns_serve_everybody(void **state)
 	}
 }
 
+/* Each with its own text: identical ones would be generated once. */
+static void
+submit_steady(int fd, uint64_t id)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "@slow=4 steady %llu", (unsigned long long) id);
+	client_submit(fd, id, 1, text);
+}
+
 /* A stream of requests to one model does not starve another that needs its room; a third that fits
  * beside either goes on all the time. */
 static void
@@ -299,7 +382,7 @@ test_no_starvation(void **state)
 	set_limit(ONE_MODEL);
 	client_load(three, 30, 3, "echo:", 128, false);
 	for (uint64_t id = 1; id <= 4; id++)
-		client_submit(one, id, 1, "@slow=4 steady");
+		submit_steady(one, id);
 	wait_running(two, 4);
 	client_submit(three, 1, 3, "@slow=4 @tokens=120 beside");
 	wait_running(two, 5);
@@ -310,7 +393,7 @@ test_no_starvation(void **state)
 		if (!readable_within(one, 50))
 			continue;
 		drop(recv_frame(one));
-		client_submit(one, id, 1, "@slow=4 steady");
+		submit_steady(one, id);
 		n_before++;
 	}
 	expect_done(two, 1, "other model");
@@ -531,6 +614,7 @@ main(void)
 		cmocka_unit_test(test_two_models_beside),
 		cmocka_unit_test(test_load_and_unload),
 		cmocka_unit_test(test_broken_model),
+		cmocka_unit_test(test_prefixes_by_model_and_role),
 		cmocka_unit_test(test_least_recently_used_goes),
 		cmocka_unit_test(test_limit_shrinks),
 		cmocka_unit_test(test_larger_than_the_limit),
