@@ -190,6 +190,8 @@ check_options(const LlmCall *call, LlmOptions *o, LlmFailure *f)
 	/* Only the composite shows them. */
 	if (kind != LLM_FUNC_GENERATE_RESULT)
 		o->rest.logprobs = o->rest.prompt_logprobs = false;
+	if (!o->rest.logprobs && !o->rest.prompt_logprobs)
+		o->rest.has_top_logprobs = false;
 	o->rest.has_stream = o->rest.stream = kind == LLM_FUNC_GENERATE_STREAM;
 	return true;
 }

@@ -95,8 +95,9 @@ read_member(const JsonbValue *key, const JsonbValue *value, int i, Llm__Message 
 		return value->type == jbvNull || refuse_tools(f, i, "a tool call");
 	if (llm_json_string_is(key, "role"))
 		return read_role(value, i, &m->role, f);
+	/* The content of a tool call may be null: say that it is a tool call, not that it has none. */
 	if (llm_json_string_is(key, "content"))
-		return read_content(value, i, &m->content, f);
+		return value->type == jbvNull || read_content(value, i, &m->content, f);
 	if (llm_json_string_is(key, "reasoning"))
 		return true;
 	return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE,
