@@ -1,7 +1,8 @@
 /*
- * test_store.c - the KV store on the echo device: sizes, copies, whole pages out and in, bounds.
+ * test_store.c - the KV store on the echo device: sizes, copies, whole pages out and in, bounds; and
+ * on the CPU device what each type makes of numbers, huge ones and NaN.
  *
- * links: kv echo sample tensor core
+ * links: kv echo kernels sample tensor core
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,11 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include <math.h>
+
+#include "core/rng.h"
 #include "echo/echo_device.h"
+#include "kernels/cpu_device.h"
 #include "kv/store.h"
 
 #define PAGE_NBYTES 256 /* 64 token ids */
@@ -124,6 +129,109 @@ wrong_pages_and_groups_are_refused(void **state)
 	dev->ops->free(dev);
 }
 
+/* ---- types of the CPU's store ---- */
+
+#define DIM 24
+#define PAGE_FLOATS (LLM_PAGE_TOKENS * 2 * DIM)
+
+typedef struct Type
+{
+	LlmDtype type;
+	int32_t token_nbytes; /* of K and V of one head; V's values are padded to 32 */
+	float max;            /* what larger values become */
+	float error;          /* most, as a part of a vector's largest value */
+} Type;
+
+static const Type types[] = {
+	{LLM_DTYPE_F32, 4 * (DIM + 32), LLM_KV_MAX, 0.0f},
+	{LLM_DTYPE_F16, 2 * (DIM + 32), 65504.0f, 0x1p-11f},
+	{LLM_DTYPE_I8, DIM + 32 + 2 * 4, LLM_KV_MAX, 0.0040f}, /* half a step of 1 / 127 */
+};
+
+/* Random vectors, some of them with huge or infinite values. */
+static void
+page_fill(float *x)
+{
+	static const float big[] = {INFINITY, -INFINITY, 3e38f, -1e30f};
+
+	for (uint32_t i = 0; i < PAGE_FLOATS; i++)
+	{
+		x[i] = 2.0f * llm_rng_uniform(1, 9, i) - 1.0f;
+		if (i / DIM % 5 == 3 && i % DIM == i / DIM % DIM)
+			x[i] = big[i / DIM / 5 % 4];
+	}
+}
+
+/* Each vector of `out` is what the type makes of that of `in`. */
+static void
+page_check(const Type *t, const float *in, const float *out)
+{
+	for (int v = 0; v < PAGE_FLOATS / DIM; v++, in += DIM, out += DIM)
+	{
+		float amax = 0.0f;
+
+		for (int d = 0; d < DIM; d++)
+			amax = fmaxf(amax, fminf(fabsf(in[d]), t->max));
+		for (int d = 0; d < DIM; d++)
+		{
+			float want = fmaxf(-t->max, fminf(t->max, in[d]));
+
+			assert_true(isfinite(out[d]));
+			assert_true(fabsf(out[d] - want) <= t->error * amax);
+		}
+	}
+}
+
+static void
+types_keep_what_they_say(void **state)
+{
+	float in[PAGE_FLOATS], out[PAGE_FLOATS], again[PAGE_FLOATS];
+	const int32_t one = 1, two = 2, three = 3;
+
+	page_fill(in);
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+	{
+		LlmKvGroup g = {.kind = LLM_KV_FULL,
+						.n_layers = 1,
+						.n_kv_heads = 1,
+						.k_dim = DIM,
+						.v_dim = DIM,
+						.k_type = types[i].type,
+						.v_type = types[i].type};
+		LlmPool *pool;
+		LlmDevice *dev;
+		LlmKvStore s;
+		LlmError err;
+
+		assert_int_equal(llm_pool_create(1, &pool, &err), LLM_OK);
+		assert_int_equal(llm_cpu_device_create(pool, NULL, &dev, &err), LLM_OK);
+		assert_int_equal(llm_kv_store_create(&s, dev, &g, 1, 1 << 20, 5, &err), LLM_OK);
+		assert_int_equal(llm_kv_store_token_nbytes(&s), types[i].token_nbytes);
+		assert_int_equal(llm_kv_store_import(&s, 0, &one, 1, in, &err), LLM_OK);
+		assert_int_equal(llm_kv_store_export(&s, 0, &one, 1, out, &err), LLM_OK);
+		page_check(&types[i], in, out);
+		/* out and in again: the same bits */
+		assert_int_equal(llm_kv_store_import(&s, 0, &two, 1, out, &err), LLM_OK);
+		assert_int_equal(llm_kv_store_export(&s, 0, &two, 1, again, &err), LLM_OK);
+		assert_memory_equal(again, out, sizeof(out));
+		/* a part of a page: its tokens, and nothing behind them */
+		assert_int_equal(llm_kv_store_copy(&s, 0, 1, 3, 37, &err), LLM_OK);
+		assert_int_equal(llm_kv_store_export(&s, 0, &three, 1, again, &err), LLM_OK);
+		assert_memory_equal(again, out, 37 * 2 * DIM * sizeof(float));
+		for (int k = 37 * 2 * DIM; k < PAGE_FLOATS; k++)
+			assert_true(again[k] == 0.0f);
+		/* a NaN is refused; its vector is zeros, the others are as they were */
+		memcpy(again, in, sizeof(again));
+		again[5 * DIM + 1] = NAN;
+		assert_int_equal(llm_kv_store_import(&s, 0, &one, 1, again, &err), LLM_E_INVALID);
+		assert_int_equal(llm_kv_store_export(&s, 0, &one, 1, again, &err), LLM_OK);
+		memset(out + 5 * DIM, 0, DIM * sizeof(float));
+		assert_memory_equal(again, out, sizeof(out));
+		dev->ops->free(dev);
+		llm_pool_free(pool);
+	}
+}
+
 int
 main(void)
 {
@@ -132,6 +240,7 @@ main(void)
 		cmocka_unit_test(too_few_bytes_are_refused_with_numbers),
 		cmocka_unit_test(pages_go_out_and_in_and_are_copied),
 		cmocka_unit_test(wrong_pages_and_groups_are_refused),
+		cmocka_unit_test(types_keep_what_they_say),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
