@@ -21,6 +21,11 @@ SELECT llm_generate('x', system_prompt => 'é'), (llm_generate_result('é', 'éc
 CREATE TEMP TABLE t AS SELECT 'é' || i AS body FROM generate_series(1, 20) i;
 SELECT count(*), bool_and(g = body) FROM (SELECT body, llm_generate(body) g FROM t OFFSET 0) s;
 SELECT llm_generate('@error=échec');
+SELECT llm_generate_stream('éa'), llm_chat('[{"role": "user", "content": "déjà vu"}]');
+SELECT llm_chat('[{"role": "user", "content": [{"type": "text", "text": "dé"}, {"type": "text", "text": "jà"}]}]') ->> 'content' AS content;
+SELECT jsonb_path_query_array(logprobs, '$.content[*].token') AS tokens FROM llm_generate_result('aé', options => '{"logprobs": true}');
+SELECT llm_generate('x', options => '{"template_kwargs": {"é": "à"}}'), llm_pin_prefix('déjà') = llm_pin_prefix('déjà') AS pinned;
+SELECT llm_unpin_prefix('déjà');
 SELECT name FROM llm.models;
 
 -- SQL_ASCII: nobody knows what its bytes mean
