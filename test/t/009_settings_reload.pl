@@ -93,17 +93,53 @@ llm_is_well($node, 'another prefix_cache');
 like(set('llm_infer.devices', "'cpu'"), qr/parameter "llm_infer.devices" cannot be changed without restarting/,
 	'devices need a restart');
 $node->append_conf('postgresql.conf', "llm_infer.devices = 'echo'");
-$node->append_conf('postgresql.conf', 'llm_infer.max_running = 0');
-$node->reload;
-ok(llm_wait_for(sub { slurp_file($node->logfile) =~ /0 is outside the valid range for parameter "llm_infer.max_running"/ }),
-	'a value out of range is refused');
-is($node->safe_psql('postgres', 'SHOW llm_infer.max_running'), '64', 'and the former one stays');
-$node->append_conf('postgresql.conf', 'llm_infer.max_running = 64');
+# refused, and the former value stays: name, bad value, what the log says, former value, a good one again
+foreach my $t ([ 'max_running', '0', '0 is outside the valid range', '64', '64' ],
+	[ 'max_running', '1025', '1025 is outside the valid range', '64', '64' ],
+	[ 'max_batch_tokens', '0', '0 is outside the valid range', '512', '512' ],
+	[ 'max_batch_tokens', '8193', '8193 is outside the valid range', '512', '512' ],
+	[ 'max_batch_tokens', "'many'", 'invalid value', '512', '512' ],
+	[ 'kv_cache_memory', "'-1'", '-1 kB is outside the valid range', '16MB', "'16MB'" ],
+	[ 'kv_cache_memory', "'4 pages'", 'invalid value', '16MB', "'16MB'" ])
+{
+	my ($name, $bad, $says, $former, $good) = @$t;
+	my $offset = -s $node->logfile;
+	$node->append_conf('postgresql.conf', "llm_infer.$name = $bad");
+	$node->reload;
+	ok(llm_wait_for(sub { llm_log_since($node, $offset) =~ /\Q$says\E.* "llm_infer.$name"/ }), "$name = $bad is refused")
+	  or diag(llm_log_since($node, $offset));
+	is($node->safe_psql('postgres', "SHOW llm_infer.$name"), $former, 'and the former one stays');
+	$node->append_conf('postgresql.conf', "llm_infer.$name = $good");
+}
 is(llm_engine_pid($node), $engine, 'all that with one engine');
 llm_is_well($node, 'refused settings');
 
 # ---- kv_cache_memory ----
 
+# Pages of 64 tokens after a change, as soon as the model is used again.
+sub pages_after
+{
+	my ($name, $value) = @_;
+	set($name, $value);
+	return $node->safe_psql('postgres', q{SELECT llm_generate('x'); SELECT kv_pages_total FROM llm.stat_engine}) =~ s/x\n//r;
+}
+
+{
+	my $few = pages_after('llm_infer.kv_cache_memory', "'512kB'");
+	is(pages_after('llm_infer.kv_cache_memory', "'1MB'"), 2 * $few, 'twice the kv_cache_memory is twice the pages for the next request');
+}
+set('llm_infer.kv_cache_memory', "'2MB'");
+set('llm_infer.max_running', 70);
+{
+	my $s = llm_session($node, $long =~ s/ARRAY\[12\]/ARRAY[80]/r);
+	running_becomes(70, 'max_running = 70, more than at the first load: 70 run');
+	set('llm_infer.max_batch_tokens', 64);
+	my ($pid) = llm_active($node);
+	$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
+	llm_session_end($s);
+}
+set('llm_infer.max_running', 64);
+set('llm_infer.max_batch_tokens', 512);
 set('llm_infer.kv_cache_memory', "'4kB'");
 my $pages = $node->safe_psql('postgres', q{SELECT llm_model_unload('echo'); SELECT llm_model_load('echo');
 	SELECT kv_pages_total FROM llm.stat_engine}) =~ s/\n//gr;
