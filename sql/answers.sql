@@ -21,6 +21,14 @@ SELECT (llm_generate(ARRAY['@seed'], seed => 7, options => '{"n": 64}'))[1:3];
 SELECT count(DISTINCT s) FROM generate_series(-100, 100) i, unnest(llm_generate(ARRAY['@seed'], seed => i, options => '{"n": 16}')) s;
 SELECT llm_generate('@seed', seed => 7);
 
+-- their prompt is computed once: all but the last token of the others' comes from the cache
+CREATE TEMP TABLE before AS SELECT prompt_tokens, cached_tokens FROM llm.stat_engine;
+SELECT array_length(llm_generate(ARRAY[repeat('a long prompt. ', 40)], max_tokens => 1, options => '{"n": 8}'), 1);
+SELECT (e.prompt_tokens - b.prompt_tokens) / 8 AS prompt,
+	(e.prompt_tokens - b.prompt_tokens) - (e.cached_tokens - b.cached_tokens) <= (e.prompt_tokens - b.prompt_tokens) / 8 + 7 AS computed_once
+FROM llm.stat_engine e, before b;
+DROP TABLE before;
+
 -- a row's error is raised, or hidden for that answer
 SELECT error_of($$SELECT llm_generate(ARRAY['fine', '@error=no'], options => '{"n": 2}')$$);
 SELECT llm_generate(ARRAY['fine', '@error=no'], on_error => 'null', options => '{"n": 2}');
