@@ -2,6 +2,7 @@
 # whoever stops reading stops the request.
 use strict;
 use warnings;
+use File::Copy qw(copy);
 use LlmCluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -109,6 +110,46 @@ my $stream = "SELECT llm_generate_stream('$text', max_tokens => 400)";
 	like(llm_error($node, q{SELECT llm_generate_stream('@crash x')}),
 		qr/58000: the request crashed the engine when it ran alone/, 'a stream that crashes the engine is refused');
 	llm_is_well($node, 'a stream that crashes the engine');
+}
+
+# ---- the next engine has another model ----
+
+my $dir = $node->basedir . '/models';
+mkdir $dir or die;
+$node->append_conf('postgresql.conf', <<"CONF");
+llm_infer.model_dir = '$dir'
+llm_infer.devices = 'echo, cpu'
+llm_infer.threads = 1
+CONF
+$node->restart;
+sub copy_model
+{
+	my ($from, $to) = @_;
+	copy("$ENV{LLM_TEST_DIR}/golden/models/$from/model.gguf", "$dir/$to") or die "copy: $!";
+	return;
+}
+copy_model('llama-gqa', 'm.gguf');
+$node->safe_psql('postgres', q{SELECT llm_model_register('m', 'm.gguf'); SELECT llm_model_load('m')});
+{
+	my ($out, $err);
+	# an answer takes a second at most: should it be complete when the engine dies, try again
+	foreach (1 .. 5)
+	{
+		my $pid = begin_anew();
+		copy_model('llama-gqa', 'm.gguf');
+		copy_model('llama-tied-hd32', 'next.gguf');
+		my $s = llm_session($node, qq{BEGIN;
+			DECLARE c CURSOR FOR SELECT encode(convert_to(llm_generate_stream('hello', 'm', max_tokens => 240,
+				temperature => 0, options => '{"raw": true, "ignore_eos": true}'), 'UTF8'), 'hex');
+			FETCH 1 FROM c;
+			\\! mv '$dir/next.gguf' '$dir/m.gguf'; kill -KILL $pid
+			FETCH ALL FROM c});
+		($out, $err) = llm_session_end($s);
+		last if $err ne '';
+	}
+	like($err, qr/XX000: the engine was lost and the next one gave another text/, 'another text is an error');
+	like($out, qr/^[0-9a-f]+$/m, 'another text: what came before was given out');
+	llm_is_well($node, 'another text');
 }
 
 $node->stop;
