@@ -28,6 +28,17 @@
 
 #include "llm.pb-c.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED true
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED false /* the engine under test is built like this test */
+#endif
+
 #define COOKIE UINT64_C(0x0123456789ABCDEF)
 #define READ_TIMEOUT_S 20
 
@@ -303,6 +314,25 @@ engine_fini(Engine *e)
 	}
 	close(e->listen_fd);
 	close(e->journal_fd);
+}
+
+/* Resident memory of the engine in KiB. */
+static inline long
+engine_rss_kib(const Engine *e)
+{
+	char path[64], line[256];
+	long kib = 0;
+	FILE *in;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int) e->pid);
+	in = fopen(path, "r");
+	assert_non_null(in);
+	while (fgets(line, sizeof(line), in) != NULL)
+		if (sscanf(line, "VmRSS: %ld", &kib) == 1)
+			break;
+	fclose(in);
+	assert_true(kib > 0);
+	return kib;
 }
 
 /* ---- a client ---- */

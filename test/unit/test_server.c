@@ -15,17 +15,6 @@
 
 #include "engine_client.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED true
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED true
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED false /* the engine under test is built like this test */
-#endif
-
 static Engine engine;
 
 static int
@@ -574,25 +563,6 @@ test_orphan_ends(void **state)
 
 /* ---- memory ---- */
 
-/* Resident memory of the engine in KiB. */
-static long
-resident_kib(void)
-{
-	char path[64], line[256];
-	long kib = 0;
-	FILE *in;
-
-	snprintf(path, sizeof(path), "/proc/%d/status", (int) engine.pid);
-	in = fopen(path, "r");
-	assert_non_null(in);
-	while (fgets(line, sizeof(line), in) != NULL)
-		if (sscanf(line, "VmRSS: %ld", &kib) == 1)
-			break;
-	fclose(in);
-	assert_true(kib > 0);
-	return kib;
-}
-
 static void
 test_no_growth(void **state)
 {
@@ -608,13 +578,13 @@ test_no_growth(void **state)
 		expect_all(fd, 1 + round * LLM_CREDIT_REQUESTS, LLM_CREDIT_REQUESTS);
 		close(extra);
 		if (round == 3)
-			before = resident_kib();
+			before = engine_rss_kib(&engine);
 	}
 	close(fd);
 	if (SANITIZED)
 		puts("SKIP: memory growth cannot be seen under AddressSanitizer, which keeps freed memory");
 	else
-		assert_true(resident_kib() - before < 1024);
+		assert_true(engine_rss_kib(&engine) - before < 1024);
 }
 
 int

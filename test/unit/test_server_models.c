@@ -469,6 +469,37 @@ test_kv_size_changes(void **state)
 
 /* ---- files ---- */
 
+/* What a model took is given back when it goes. */
+static void
+test_memory_returns(void **state)
+{
+	Engine e;
+	int fd;
+	long before = 0;
+
+	engine_init(&e);
+	engine_start_on(&e, "cpu");
+	fd = client_connect(&e);
+	client_hello(fd, LLM_WIRE_VERSION, COOKIE, 1);
+	drop(recv_frame(fd));
+	for (uint64_t round = 0; round < 30; round++)
+	{
+		client_load(fd, 100 + round, 9, "models/llama256-q8_0/model.gguf", 0, true);
+		expect_done(fd, 100 + round, NULL);
+		client_unload(fd, 200 + round, "models/llama256-q8_0/model.gguf", 0);
+		expect_done(fd, 200 + round, NULL);
+		if (round == 9)
+			before = engine_rss_kib(&e);
+	}
+	if (SANITIZED)
+		puts("SKIP: memory growth cannot be seen under AddressSanitizer, which keeps freed memory");
+	else
+		assert_true(engine_rss_kib(&e) - before < 512);
+	close(fd);
+	engine_stop(&e);
+	engine_fini(&e);
+}
+
 static char files_dir[] = "/tmp/llm_server_models.XXXXXX";
 
 /* dir/name becomes a copy of a golden model, by way of another name when at_once. */
@@ -622,6 +653,7 @@ main(void)
 		cmocka_unit_test(test_no_starvation),
 		cmocka_unit_test(test_waiting_for_room),
 		cmocka_unit_test(test_kv_size_changes),
+		cmocka_unit_test(test_memory_returns),
 		cmocka_unit_test(test_file_is_replaced),
 	};
 
