@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <float.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,8 @@ typedef struct Run
 	int64_t kv_megabytes; /* 0 = the engine's default */
 	bool dump_all;
 	bool tokenize;
+	int32_t logprobs; /* likeliest tokens beside each log-probability; -1 = none are wanted */
+	bool prompt_logprobs;
 	LlmCliPrompts prompts;
 	LlmEngine *engine;
 	FILE *dump_file;
@@ -63,6 +66,10 @@ static const char usage_text[] =
 	"  --temperature X      0 = always the likeliest token (default: the model's)\n"
 	"  --seed N             of the random numbers (default 0)\n"
 	"  --ignore-eos         go on until --max-tokens\n"
+	"  --logprobs N         with --jsonl: log-probabilities of the answer's tokens, each a list "
+	"of\n"
+	"                       [id, logprob] of the token and of the N likeliest (0 to 20)\n"
+	"  --prompt-logprobs    the same for the tokens of the prompt\n"
 	"  --threads N          compute threads (default: physical cores)\n"
 	"  --isa NAME           generic, avx2, ... (default: the best there is)\n"
 	"  --kv-type TYPE       f16 (default), f32 or int8\n"
@@ -94,6 +101,8 @@ options_read(Run *r, int argc, char **argv)
 		{"temperature", LLM_CLI_FLOAT, &r->base.temperature, 0, FLT_MAX},
 		{"seed", LLM_CLI_U64, &r->base.seed},
 		{"ignore-eos", LLM_CLI_FLAG, &r->base.ignore_eos},
+		{"logprobs", LLM_CLI_I32, &r->logprobs, 0, LLM_TOP_LOGPROBS_MAX},
+		{"prompt-logprobs", LLM_CLI_FLAG, &r->prompt_logprobs},
 		{"threads", LLM_CLI_I32, &o->threads, 1, 256},
 		{"isa", LLM_CLI_TEXT, &o->isa},
 		{"kv-type", LLM_CLI_TEXT, &r->spec.kv_type},
@@ -121,6 +130,8 @@ options_read(Run *r, int argc, char **argv)
 		return llm_cli_usage_error("run", "--tokenize needs --prompt or --jsonl");
 	if (r->system != NULL && r->prompt == NULL)
 		return llm_cli_usage_error("run", "--system needs --prompt");
+	if ((r->logprobs >= 0 || r->prompt_logprobs) && r->jsonl == NULL)
+		return llm_cli_usage_error("run", "log-probabilities need --jsonl");
 	if (r->dump_all && r->dump == NULL)
 		return llm_cli_usage_error("run", "--dump-all needs --dump-logits");
 	return -1;
@@ -212,6 +223,26 @@ id_list(const int32_t *ids, int32_t n)
 	return list;
 }
 
+/* n rows of [1 + n_top] as lists of [id, logprob]; what is no number is null. */
+static json_t *
+logprob_list(const LlmLogprob *rows, int32_t n, int32_t n_top)
+{
+	json_t *list = json_array();
+
+	for (int32_t i = 0; i < n; i++)
+	{
+		json_t *row = json_array();
+
+		for (int32_t k = 0; k <= n_top; k++, rows++)
+			if (rows->token >= 0)
+				json_array_append_new(row, isfinite(rows->logprob)
+											   ? json_pack("[i, f]", rows->token, rows->logprob)
+											   : json_pack("[i, n]", rows->token));
+		json_array_append_new(list, row);
+	}
+	return list;
+}
+
 static void
 on_done(void *arg, const LlmResult *res)
 {
@@ -249,6 +280,12 @@ on_done(void *arg, const LlmResult *res)
 					  "finish", finish_name(res->finish), "prompt_tokens", res->prompt_tokens,
 					  "cached_tokens", res->cached_tokens, "completion_tokens",
 					  res->completion_tokens);
+	if (res->logprobs != NULL)
+		json_object_set_new(r->outcomes[i].line, "logprobs",
+							logprob_list(res->logprobs, res->completion_tokens, res->n_top));
+	if (res->prompt_logprobs != NULL)
+		json_object_set_new(r->outcomes[i].line, "prompt_logprobs",
+							logprob_list(res->prompt_logprobs, res->prompt_tokens, res->n_top));
 	outcomes_print(r);
 }
 
@@ -310,6 +347,9 @@ prompt_submit(Run *r, size_t i, LlmError *err)
 		.raw = q->raw,
 		.ignore_eos = q->ignore_eos,
 		.stream = r->jsonl == NULL,
+		.logprobs = r->logprobs >= 0 && !r->tokenize,
+		.prompt_logprobs = r->prompt_logprobs && !r->tokenize,
+		.n_top = r->logprobs > 0 ? r->logprobs : 0,
 	};
 
 	if (q->ids.len > 0)
@@ -363,7 +403,8 @@ int
 llm_cli_run(int argc, char **argv)
 {
 	Run r = {.engine_options = llm_engine_options_default(),
-			 .base = {.max_tokens = MAX_TOKENS_DEFAULT, .temperature = -1.0f}};
+			 .base = {.max_tokens = MAX_TOKENS_DEFAULT, .temperature = -1.0f},
+			 .logprobs = -1};
 	int rc = options_read(&r, argc, argv);
 	LlmError err;
 
