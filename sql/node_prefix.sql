@@ -2,7 +2,11 @@
 \set ECHO none
 \getenv srcdir PG_ABS_SRCDIR
 \set prepare :srcdir '/test/regress/prepare.sql'
+\set shared :srcdir '/test/regress/shared_tokens.sql'
 \i :prepare
+\set ECHO none
+\i :shared
+\set ECHO all
 
 -- 256 rows of an enrichment: 354 tokens of instructions, then about 68 of each row's own
 CREATE TEMP TABLE reviews AS SELECT i AS id,
@@ -11,40 +15,6 @@ CREATE TEMP TABLE reviews AS SELECT i AS id,
 FROM generate_series(1, 256) i;
 ANALYZE reviews;
 
--- Tokens that two prompts begin with in common; the last one of a prompt is always computed.
-CREATE FUNCTION common_tokens(a int[], b int[]) RETURNS int LANGUAGE plpgsql AS $$
-DECLARE
-	low int := 0;
-	high int := least(cardinality(a), cardinality(b) - 1);
-	middle int;
-BEGIN
-	WHILE low < high LOOP
-		middle := (low + high + 1) / 2;
-		IF a[1 : middle] = b[1 : middle] THEN
-			low := middle;
-		ELSE
-			high := middle - 1;
-		END IF;
-	END LOOP;
-	RETURN low;
-END
-$$;
-
--- Of the tokens that a query's prompts share with an earlier one, the part that came from the cache, by
--- EXPLAIN. The sum does not depend on which row is the earlier one: it is what sorted neighbours share, and
--- the token that begins every text. (The first one may find a little of what others have asked.)
-CREATE FUNCTION cached_part(query text, prompts text) RETURNS float8 LANGUAGE plpgsql AS $$
-DECLARE
-	plan json;
-	shareable bigint;
-BEGIN
-	EXECUTE 'WITH p AS MATERIALIZED (SELECT llm_tokenize(prompt) AS t FROM (' || prompts || ') q)
-		SELECT sum(1 + common_tokens(before, t)) FROM (SELECT t, lag(t) OVER (ORDER BY t) AS before FROM p) s'
-		INTO shareable;
-	EXECUTE 'EXPLAIN (ANALYZE, TIMING OFF, FORMAT json) ' || query INTO plan;
-	RETURN (plan -> 0 -> 'Plan' ->> 'LLM Cached Tokens')::float8 / shareable;
-END
-$$;
 SELECT part >= 0.95 AS enough, part <= 1.01 AS possible FROM cached_part(
 	$$SELECT llm_generate(prompt, max_tokens => 16, options => '{"raw": true}') FROM reviews$$,
 	$$SELECT prompt FROM reviews$$) part;
