@@ -58,10 +58,10 @@ llm_flight_name(LlmReq *r, const LlmRequest *from)
 		return true;
 	if (!(PUT(r->seq.salt) && PUT(r->seq.max_len) && put_sampling(name, &r->sample) &&
 		  put_stops(name, q) && PUT(q->raw) && PUT(q->ignore_eos) && PUT(q->reasoning) &&
-		  PUT_LIST(q->template_kwargs.p, q->template_kwargs.len) && PUT_LIST(q->bias, q->n_bias) &&
-		  PUT_LIST(q->allowed, q->n_allowed) && PUT_LIST(q->forbidden, q->n_forbidden) &&
-		  PUT_LIST(q->stop_tokens, q->n_stop_tokens) && PUT(q->min_tokens) && PUT(q->logprobs) &&
-		  PUT(q->prompt_logprobs) && PUT(q->n_top)))
+		  PUT(r->think.state) && PUT_LIST(q->template_kwargs.p, q->template_kwargs.len) &&
+		  PUT_LIST(q->bias, q->n_bias) && PUT_LIST(q->allowed, q->n_allowed) &&
+		  PUT_LIST(q->forbidden, q->n_forbidden) && PUT_LIST(q->stop_tokens, q->n_stop_tokens) &&
+		  PUT(q->min_tokens) && PUT(q->logprobs) && PUT(q->prompt_logprobs) && PUT(q->n_top)))
 		return false;
 	r->name_hash = XXH3_64bits_withSeed(r->seq.tokens.ids,
 										(size_t) r->seq.n_prompt * sizeof(*r->seq.tokens.ids),

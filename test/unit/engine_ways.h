@@ -2,7 +2,7 @@
  * engine_ways.h - a workload, many ways of running it, and one set of answers.
  *
  * The workload is a list of requests of mixed lengths around pages, some beginning alike, greedy and
- * seeded, with penalties and stop strings. A way says everything that must not matter: batch, chunks,
+ * seeded, with penalties, biases, stop strings and log-probabilities. A way says everything that must not matter: batch, chunks,
  * threads, instruction set, cache, single flight, preemption, pool, neighbours, order of arrival. The
  * reference runs each request by itself, with nothing cached or shared. Of a logits row the 128-bit
  * hash is kept, so that vocabularies of any size can be compared at every position.
@@ -54,12 +54,13 @@ typedef struct Way
 	bool last_only;         /* logits of sampled rows only */
 } Way;
 
-/* A request of the workload. */
+/* A request of the workload; q may point into it. */
 typedef struct WayReq
 {
 	LlmRequest q;
 	int32_t ids[WAY_LEN];
 	int32_t n;
+	LlmTokenBias bias[20];
 } WayReq;
 
 /* What one who asked got. */
@@ -69,6 +70,7 @@ typedef struct WayAnswer
 	LlmFinish finish;
 	int32_t generated[WAY_NEW];
 	int32_t n_generated;
+	XXH128_hash_t logprobs; /* of the answer and the prompt; zero = none */
 	LlmBuf text;
 	LlmBuf pieces;
 } WayAnswer;
@@ -120,6 +122,28 @@ way_sampling(LlmRequest *q, int i)
 	}
 }
 
+/* What changes the logits before a pick, and what is told of them. */
+static inline void
+way_choice(const WayModel *m, int i, WayReq *r)
+{
+	r->q.logprobs = i % 6 == 2;
+	r->q.prompt_logprobs = i % 13 == 6;
+	r->q.n_top = r->q.logprobs || r->q.prompt_logprobs ? i % 4 : 0;
+	r->q.min_tokens = i % 10 == 3 && r->q.max_tokens > 2 ? 2 : 0;
+	if (i % 8 == 1)
+	{
+		for (int32_t k = 0; k < 20; k++)
+			r->bias[k] = (LlmTokenBias){m->first_id + k * 7, (float) (k % 5) - 2.5f};
+		r->q.bias = r->bias;
+		r->q.n_bias = 20;
+	}
+	if (i % 9 == 4)
+	{
+		r->q.forbidden = r->ids; /* of the prompt's first token */
+		r->q.n_forbidden = 1;
+	}
+}
+
 /* Prompts around one page and two (a page is a split of attention), answers over their borders. */
 static inline void
 way_req(const WayModel *m, int i, WayReq *r)
@@ -137,6 +161,7 @@ way_req(const WayModel *m, int i, WayReq *r)
 						.salt = i % 11 == 0 ? 2 : 1,
 						.max_tokens = i == 4 || i == 30 ? WAY_NEW : new[i % 7]};
 	way_sampling(&r->q, i);
+	way_choice(m, i, r);
 	for (int32_t k = 0; k < r->n; k++)
 		r->ids[k] =
 			m->first_id +
@@ -228,6 +253,13 @@ way_on_text(void *arg, LlmRequestKey key, LlmStr piece)
 		assert_true(llm_buf_append(&w->answers[key.id].pieces, piece.p, piece.len));
 }
 
+static inline XXH128_hash_t
+way_hash_logprobs(XXH128_hash_t before, const LlmLogprob *rows, int32_t n, int32_t n_top)
+{
+	return XXH3_128bits_withSeed(rows, (size_t) n * (size_t) (1 + n_top) * sizeof(*rows),
+								 before.low64 + 1);
+}
+
 static inline void
 way_on_done(void *arg, const LlmResult *r)
 {
@@ -246,6 +278,11 @@ way_on_done(void *arg, const LlmResult *r)
 	a->n_generated = r->completion_tokens;
 	memcpy(a->generated, r->generated, (size_t) r->completion_tokens * sizeof(int32_t));
 	assert_true(llm_buf_append(&a->text, r->text.p, r->text.len));
+	if (r->logprobs != NULL)
+		a->logprobs = way_hash_logprobs(a->logprobs, r->logprobs, r->completion_tokens, r->n_top);
+	if (r->prompt_logprobs != NULL)
+		a->logprobs =
+			way_hash_logprobs(a->logprobs, r->prompt_logprobs, r->prompt_tokens, r->n_top);
 }
 
 static inline bool
@@ -342,6 +379,8 @@ way_compare_answer(const WayRun *ref, const WayRun *w, int i, int copy, bool str
 		memcmp(b->generated, a->generated, (size_t) a->n_generated * sizeof(int32_t)) != 0)
 		fail_msg("%s: request %d, copy %d, has other tokens", w->way->what, i, copy);
 	assert_int_equal(b->finish, a->finish);
+	if (!XXH128_isEqual(b->logprobs, a->logprobs))
+		fail_msg("%s: request %d, copy %d, has other log-probabilities", w->way->what, i, copy);
 	assert_int_equal(b->text.len, a->text.len);
 	assert_true(a->text.len == 0 || memcmp(b->text.data, a->text.data, a->text.len) == 0);
 	assert_int_equal(b->pieces.len, streamed ? a->text.len : 0);
