@@ -209,7 +209,7 @@ equal_real(const char *kv_type)
 				  .kv_type = kv_type,
 				  .first_id = 64, /* control tokens have low ids in the vocabularies that we meet */
 				  .n_ids = 20000,
-				  .n_reqs = 24};
+				  .n_reqs = 12};
 
 	equal(m, LIST(real_ways), 3);
 }
