@@ -55,6 +55,12 @@ SELECT m, try(m::jsonb) FROM unnest(ARRAY[
 	'[{"role": "user", "content": "x", "colour": "blue"}]'
 ]) m;
 SELECT try((SELECT jsonb_agg('{"role": "user", "content": "x"}'::jsonb) FROM generate_series(1, 4097)));
+-- as many as there may be
+SELECT llm_model_register('wide', 'echo:', '{"context_length": 100000}');
+SELECT llm_chat(jsonb_agg(jsonb_build_object('role', (ARRAY['user', 'assistant'])[1 + i % 2], 'content', i::text) ORDER BY i), 'wide') ->> 'content' AS content
+FROM generate_series(1, 4096) i;
+SELECT llm_chat(jsonb_build_array(jsonb_build_object('role', 'user', 'content', repeat('long ', 10000))), 'wide', max_tokens => 4) ->> 'content' AS content;
+SELECT llm_model_drop('wide');
 -- tools come later: 0A000
 SELECT m, try(m::jsonb) FROM unnest(ARRAY[
 	'[{"role": "tool", "content": "x"}]', '[{"role": "user", "content": "x", "tool_call_id": "a"}]',
