@@ -67,8 +67,8 @@ typedef enum LlmFinish
 	LLM_FINISH_ERROR = 3
 } LlmFinish;
 
-/* What a model that can think is asked to do; a template sees it as enable_thinking and, for a
- * level, reasoning_effort. */
+/* What a model that can think is asked to do; a template sees it as enable_thinking (and thinking)
+ * and, for a level, reasoning_effort. */
 typedef enum LlmReasoning
 {
 	LLM_REASONING_DEFAULT = 0, /* the template's own */
@@ -133,9 +133,10 @@ typedef struct LlmRequest
 	int32_t n_forbidden;
 	const int32_t *stop_tokens; /* [n_stop_tokens] end the answer as an end token does */
 	int32_t n_stop_tokens;
-	int32_t min_tokens;   /* end and stop tokens are not picked before, stop strings wait */
+	int32_t min_tokens;   /* end and stop tokens are not picked before; a stop string that is
+							 complete before the min_tokens-th token is text */
 	bool logprobs;        /* of the picked tokens */
-	bool prompt_logprobs; /* of the prompt's; cached pages are then not read */
+	bool prompt_logprobs; /* of the prompt's, also with max_tokens 0; cached pages are not read */
 	int32_t n_top;        /* likeliest tokens beside each logprob, 0 .. 20 */
 } LlmRequest;
 
