@@ -354,7 +354,7 @@ llm_sched_next(LlmSched *s)
 	preempt_forced(s);
 	step_pages(s);
 	step_decodes(s, rows_for_prefill(s));
-	for (int32_t i = 0; i < s->n_running; i++)
+	for (int32_t i = 0; i < s->n_running && budget(s) > 0; i++)
 		if (rest(s->running[i]) > 1)
 			step_prefill_on(s, i);
 	if (s->plan.n_preempted == 0)
