@@ -85,7 +85,7 @@ typedef struct LlmPrefixHit
 	int32_t n_idle;  /* of these, how many have no owner: taking them makes fewer available */
 	int32_t last;    /* entry of the last full page, 0 = none */
 	int32_t source;  /* entry whose first tokens go on from there, 0 = none */
-	int32_t n_copy;  /* that many, fewer than 64 of the text or all of a page but its last */
+	int32_t n_copy;  /* that many, below 64 */
 } LlmPrefixHit;
 
 /* Tokens of a hit. */

@@ -136,9 +136,8 @@ void llm_sched_assign(LlmSched *s, LlmSeq *seq, uint64_t tenant, uint64_t client
 const LlmPlan *llm_sched_next(LlmSched *s);
 
 /* The step has run or failed: its pages are no longer in use by it. stored = it ran well, so its rows
- * are in their pages and full pages may be cached. Call before tokens are appended or sequences
- * removed. After a failure every running sequence must be removed: a
- * copy may be missing. */
+ * are in their pages and may be cached. Call before tokens are appended or sequences removed. After a
+ * failure every running sequence must be removed: copies may be missing. */
 void llm_sched_done(LlmSched *s, bool stored);
 
 /* ---- pins: prefixes that stay cached ---- */
