@@ -76,6 +76,34 @@ my $long = q{SELECT llm_generate('@slow=20 @tokens=3000 x' || i, max_tokens => 4
 	in_flight_becomes(0, 'a vanished client leaves nothing');
 }
 
+# ---- more roles than entries ----
+
+{
+	# its steps are everybody's: short ones
+	my $s = llm_session($node, $long =~ s/slow=20/slow=2/r, user => 'worker');
+	in_flight_becomes(3, 'a statement is at work while others come');
+	my $before = worker('requests');
+	$node->safe_psql('postgres', q{GRANT USAGE ON FOREIGN SERVER echo TO PUBLIC;
+		DO $$BEGIN
+			FOR i IN 1 .. 1100 LOOP
+				EXECUTE format('CREATE ROLE many_%s', i);
+			END LOOP;
+		END$$;
+		DO $$BEGIN
+			FOR i IN 1 .. 1100 LOOP
+				EXECUTE format('SET ROLE many_%s', i);
+				PERFORM llm_generate('x', max_tokens => 1);
+				RESET ROLE;
+			END LOOP;
+		END$$});
+	is($node->safe_psql('postgres', q{SELECT count(*), count(*) FILTER (WHERE role = 'many_1100'::regrole) FROM llm.stat_users}),
+		'1024|1', 'the entry used longest ago gives way');
+	cmp_ok(worker('requests'), '>=', $before, 'but not one with requests in flight');
+	$node->safe_psql('postgres', 'SELECT pg_cancel_backend(' . llm_backend($node, $s) . ')');
+	llm_session_end($s);
+	in_flight_becomes(0, 'which are counted out in their time');
+}
+
 # ---- another engine ----
 
 {
