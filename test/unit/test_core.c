@@ -405,6 +405,48 @@ test_file_open(void **state)
 	llm_file_close(&f);
 }
 
+/* A file that is written to, replaced or removed is another one. */
+static void
+test_file_is(void **state)
+{
+	LlmFile f;
+	LlmFileId id;
+	LlmError err;
+	char path[128], other[128];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/changing", dir);
+	snprintf(other, sizeof(other), "%s/other", dir);
+	fd = open(path, O_CREAT | O_RDWR, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, "abc", 3), 3);
+	assert_int_equal(llm_file_open(dir, "changing", &f, &err), LLM_OK);
+	id = f.id;
+	assert_int_equal(id.nbytes, 3);
+	assert_true(llm_file_untouched(&f));
+	assert_true(llm_file_is(dir, "changing", &id));
+	assert_true(llm_file_is(NULL, path, &id));
+	assert_false(llm_file_is(dir, "f", &id));
+	usleep(20000); /* longer than the file system's clock ticks */
+	assert_int_equal(pwrite(fd, "x", 1, 0), 1);
+	assert_false(llm_file_untouched(&f));
+	assert_false(llm_file_is(dir, "changing", &id));
+	llm_file_close(&f);
+	close(fd);
+	assert_int_equal(llm_file_open(dir, "changing", &f, &err), LLM_OK);
+	id = f.id;
+	assert_int_equal(rename(path, other), 0);
+	assert_false(llm_file_is(dir, "changing", &id));
+	assert_true(llm_file_is(dir, "other", &id));
+	/* A link in its place is not followed. */
+	assert_int_equal(symlink("other", path), 0);
+	assert_false(llm_file_is(dir, "changing", &id));
+	assert_true(llm_file_untouched(&f));
+	llm_file_close(&f);
+	unlink(path);
+	unlink(other);
+}
+
 static void
 test_file_refused(void **state)
 {
@@ -617,23 +659,15 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_error_set),
-		cmocka_unit_test(test_error_clipping),
-		cmocka_unit_test(test_status_names),
-		cmocka_unit_test(test_buf),
-		cmocka_unit_test(test_marked_text),
-		cmocka_unit_test(test_tokens),
-		cmocka_unit_test(test_utf8),
-		cmocka_unit_test(test_utf8_complete),
-		cmocka_unit_test(test_arena),
-		cmocka_unit_test(test_block),
-		cmocka_unit_test(test_file_open),
-		cmocka_unit_test(test_file_refused),
-		cmocka_unit_test(test_cursor),
-		cmocka_unit_test(test_pool),
-		cmocka_unit_test(test_pool_float_mode),
-		cmocka_unit_test(test_log),
-		cmocka_unit_test(test_rng),
+		cmocka_unit_test(test_error_set),    cmocka_unit_test(test_error_clipping),
+		cmocka_unit_test(test_status_names), cmocka_unit_test(test_buf),
+		cmocka_unit_test(test_marked_text),  cmocka_unit_test(test_tokens),
+		cmocka_unit_test(test_utf8),         cmocka_unit_test(test_utf8_complete),
+		cmocka_unit_test(test_arena),        cmocka_unit_test(test_block),
+		cmocka_unit_test(test_file_open),    cmocka_unit_test(test_file_is),
+		cmocka_unit_test(test_file_refused), cmocka_unit_test(test_cursor),
+		cmocka_unit_test(test_pool),         cmocka_unit_test(test_pool_float_mode),
+		cmocka_unit_test(test_log),          cmocka_unit_test(test_rng),
 	};
 
 	return cmocka_run_group_tests(tests, folder_make, folder_remove);
