@@ -137,7 +137,7 @@ test_load_and_unload(void **state)
 	Llm__Frame *f;
 
 	unload_all(fd);
-	client_submit(busy, 1, 1, "@slow=5 @tokens=100 busy ");
+	client_submit(busy, 1, 1, "@slow=5 @tokens=300 busy ");
 	wait_running(fd, 1);
 	client_load(fd, 10, 2, "echo:", 1024, true);
 	expect_done(fd, 10, NULL);
@@ -415,7 +415,7 @@ test_waiting_for_room(void **state)
 	int64_t begin;
 
 	set_limit(ONE_MODEL);
-	client_submit(holder, 1, 1, "@slow=10 @tokens=70 held");
+	client_submit(holder, 1, 1, "@slow=10 @tokens=120 held");
 	wait_running(fd, 1);
 	m.has_timeout_ms = true;
 	m.timeout_ms = 150;
