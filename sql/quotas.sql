@@ -55,6 +55,8 @@ SELECT llm_generate('x') FROM generate_series(1, 0);
 -- a spent quota fails every row: it is not hidden
 SELECT left(error_of($$SELECT llm_generate('x', on_error => 'null')$$), 70);
 SELECT left(error_of($$SELECT llm_generate('x' || i, on_error => 'null') FROM generate_series(1, 3) i$$), 70);
+SELECT left(error_of(q), 60) FROM unnest(ARRAY[$$SELECT llm_generate(ARRAY['x', 'y'])$$, $$SELECT llm_generate_result('x', on_error => 'null')$$,
+	$$SELECT llm_generate_stream('x')$$, $$SELECT llm_chat('[{"role": "user", "content": "x"}]')$$, $$SELECT llm_pin_prefix('x')$$]) q;
 -- counting costs nothing, and other roles have their own
 SELECT llm_count_tokens('abc');
 SET ROLE regress_llm_other;
