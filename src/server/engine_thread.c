@@ -10,6 +10,8 @@
  * request before it is rendered and tokenised, and those that wait for a model before it is loaded.
  * A suspect is marked ALONE only while the engine works for it alone; waiting beside others, or while
  * another model has its turn, it stays SUSPECT, so that it is not blamed for them.
+ * Of requests that an engine answers as one, the leader is marked: were they the cause, each comes to
+ * lead in turn when it is sent again.
  *
  * Answers are encoded into `outbox` by the callbacks of the engines, without a lock. A ticket is
  * ended in the callback, unless the engine calls it from inside llm_engine_submit: then `submitting`

@@ -55,66 +55,88 @@ expect_crash(int status)
 	assert_true(WIFSIGNALED(status));
 }
 
+/* Eight requests, but for those that are answered; 5 to last_poison ask the same and crash. */
 static void
-submit_batch(int fd, uint64_t poison)
+submit_batch(int fd, uint64_t last_poison, const bool *answered)
 {
 	for (uint64_t id = 1; id <= 8; id++)
-		client_submit(fd, id, 1, id == poison ? "@crash boom" : "@slow=5 mate");
+	{
+		char prompt[32] = "@crash boom";
+
+		if (id < 5 || id > last_poison)
+			snprintf(prompt, sizeof(prompt), "@slow=5 mate %d", (int) id);
+		if (!answered[id])
+			client_submit(fd, id, 1, prompt);
+	}
 }
 
-/* A poison prompt among others: the batch crashes, then it crashes alone, then it is refused, and
- * its mates get their answers. */
+/* A poison prompt among others, asked once or more: the batch crashes, then it crashes alone, then it
+ * is refused, and its mates get their answers. Each who asks has at most two crashes for that. */
 static void
-test_poison_prompt(void **state)
+poison_prompt(uint64_t last_poison)
 {
 	bool answered[9] = {false};
 	int fd = client_open(&engine, BACKEND);
+	int n_poison = (int) last_poison - 4;
+	int n_answered = 0;
 	int n_crashes = 0;
 
-	submit_batch(fd, 5);
-	for (;;)
+	submit_batch(fd, last_poison, answered);
+	while (n_answered < 8)
 	{
 		Llm__Frame *f = recv_frame(fd);
+		uint64_t id;
 
 		if (f == NULL) /* the engine died: what a backend does is to resubmit */
 		{
 			close(fd);
 			expect_crash(engine_reap(&engine));
-			assert_true(++n_crashes <= 2);
+			assert_true(++n_crashes <= 2 * n_poison);
 			engine_start(&engine);
 			fd = client_open(&engine, BACKEND);
-			for (uint64_t id = 1; id <= 8; id++)
-				if (!answered[id])
-					client_submit(fd, id, 1, id == 5 ? "@crash boom" : "@slow=5 mate");
+			submit_batch(fd, last_poison, answered);
 			continue;
 		}
 		if (f->body_case == LLM__FRAME__BODY_ERROR)
 		{
-			assert_int_equal(f->error->id, 5);
+			id = f->error->id;
+			assert_in_range(id, 5, last_poison);
 			assert_int_equal(f->error->status, LLM_E_CRASHED);
 			assert_non_null(f->error->hint);
-			answered[5] = true;
 		}
 		else
 		{
 			assert_int_equal(f->body_case, LLM__FRAME__BODY_DONE);
-			assert_int_not_equal(f->done->id, 5);
-			answered[f->done->id] = true;
+			id = f->done->id;
+			assert_true(id < 5 || id > last_poison);
 		}
+		assert_false(answered[id]);
+		answered[id] = true;
+		n_answered++;
 		drop(f);
-		if (answered[1] && answered[2] && answered[3] && answered[4] && answered[5] &&
-			answered[6] && answered[7] && answered[8])
-			break;
 	}
-	assert_int_equal(n_crashes, 2);
+	assert_in_range(n_crashes, n_poison + 1, 2 * n_poison);
 	/* The verdict stands while the connection does, then it is forgotten. */
-	assert_int_equal(count_entries(LLM_JOURNAL_GUILTY), 1);
+	assert_int_equal(count_entries(LLM_JOURNAL_GUILTY), n_poison);
 	assert_int_equal(count_entries(LLM_JOURNAL_SUSPECT), 0);
 	close(fd);
 	for (int i = 0; i < 500 && count_entries(LLM_JOURNAL_GUILTY) > 0; i++)
 		usleep(2000);
 	assert_int_equal(count_entries(LLM_JOURNAL_GUILTY), 0);
 	expect_alive(&engine);
+}
+
+static void
+test_poison_prompt(void **state)
+{
+	poison_prompt(5);
+}
+
+/* Only the leader of those who ask the same is in the journal: the others come to be blamed as well. */
+static void
+test_poison_prompt_asked_twice(void **state)
+{
+	poison_prompt(6);
 }
 
 /* Killed from outside: everybody is a suspect, nobody is guilty. */
@@ -324,6 +346,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_poison_prompt),
+		cmocka_unit_test(test_poison_prompt_asked_twice),
 		cmocka_unit_test(test_killed_engine),
 		cmocka_unit_test(test_terminated_engine_blames_nobody),
 		cmocka_unit_test(test_terminated_in_a_step),
