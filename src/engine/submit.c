@@ -215,7 +215,7 @@ max_new_tokens(const LlmEngine *e, const LlmRequest *r, int32_t n_prompt, int32_
 	}
 	else if (r->max_tokens > room)
 		*out = room;
-	return *out == 0 ? LLM_OK : llm_sched_check(e->sched, n_prompt + *out, err);
+	return *out == 0 ? LLM_OK : llm_sched_check(e->sched, n_prompt, n_prompt + *out, err);
 }
 
 static void

@@ -413,10 +413,18 @@ llm_sched_longest(const LlmSched *s)
 	return n < INT32_MAX ? (int32_t) n : INT32_MAX;
 }
 
-LlmStatus
-llm_sched_check(const LlmSched *s, int32_t max_len, LlmError *err)
+/* Pages of a sequence that is as long as it can get: all its tokens are stored but the last that is
+ * generated. */
+static int32_t
+pages_most(int32_t n_prompt, int32_t max_len)
 {
-	int32_t need = llm_seq_pages(max_len - 1);
+	return llm_seq_pages(max_len > n_prompt ? max_len - 1 : n_prompt);
+}
+
+LlmStatus
+llm_sched_check(const LlmSched *s, int32_t n_prompt, int32_t max_len, LlmError *err)
+{
+	int32_t need = pages_most(n_prompt, max_len);
 	int32_t n_pinned = llm_kv_prefix_pinned(s->prefix);
 
 	if (need <= pool(s))
@@ -432,7 +440,7 @@ llm_sched_check(const LlmSched *s, int32_t max_len, LlmError *err)
 LlmStatus
 llm_sched_submit(LlmSched *s, LlmSeq *seq, LlmError *err)
 {
-	LlmStatus st = llm_sched_check(s, seq->max_len, err);
+	LlmStatus st = llm_sched_check(s, seq->n_prompt, seq->max_len, err);
 
 	if (st != LLM_OK)
 		return st;
@@ -484,7 +492,7 @@ static void
 see_longest(void *arg, LlmSeq *seq)
 {
 	int32_t *most = arg;
-	int32_t need = llm_seq_pages(seq->max_len - 1);
+	int32_t need = pages_most(seq->n_prompt, seq->max_len);
 
 	*most = need > *most ? need : *most;
 }

@@ -114,11 +114,11 @@ void llm_sched_limits_set(LlmSched *s, int32_t max_rows, int32_t max_running);
 /* Turn the prefix cache on or off; off drops what is cached. */
 void llm_sched_prefix_set(LlmSched *s, bool on);
 
-/* Tokens of the longest sequence that the pool can hold beside what is pinned: the last token is never
- * stored. */
+/* Tokens of the longest sequence that the pool can hold beside what is pinned: the last token that is
+ * generated is never stored. */
 int32_t llm_sched_longest(const LlmSched *s);
-/* LLM_E_KV_MEMORY with both numbers when it can not hold a sequence of max_len tokens. */
-LlmStatus llm_sched_check(const LlmSched *s, int32_t max_len, LlmError *err);
+/* LLM_E_KV_MEMORY with both numbers when it can not hold a sequence that grows to max_len tokens. */
+LlmStatus llm_sched_check(const LlmSched *s, int32_t n_prompt, int32_t max_len, LlmError *err);
 
 /* Queue a sequence. Errors: those of llm_sched_check, LLM_E_MEMORY. */
 LlmStatus llm_sched_submit(LlmSched *s, LlmSeq *seq, LlmError *err);

@@ -326,6 +326,29 @@ a_prompt_alone_is_scored(void **state)
 	run_fini(&r);
 }
 
+/* All tokens of a prompt that nothing follows are stored: it may fill the pool, and no more. */
+static void
+a_prompt_alone_fits_or_is_refused(void **state)
+{
+	LlmEngineOptions o = run_options();
+	LlmRequest q;
+	LlmError err;
+	Run r;
+
+	o.kv_nbytes = 2 * 64 * (int64_t) sizeof(int32_t); /* two pages of the echo device */
+	run_echo_with(&r, o, 512);
+	q = run_request(run_text_of(127), 0); /* and BOS */
+	q.raw = true;
+	q.prompt_logprobs = true;
+	assert_int_equal(run_one(&r, q)->status, LLM_OK);
+	q.prompt = llm_str(run_text_of(128));
+	err = run_refused(&r, q);
+	assert_int_equal(err.code, LLM_E_KV_MEMORY);
+	assert_int_equal(err.got, 3);
+	assert_int_equal(err.limit, 2);
+	run_fini(&r);
+}
+
 static void
 the_end_token_has_one_too(void **state)
 {
@@ -409,6 +432,7 @@ main(void)
 		cmocka_unit_test(they_are_the_same_bits),
 		cmocka_unit_test(they_change_no_answer),
 		cmocka_unit_test(a_prompt_alone_is_scored),
+		cmocka_unit_test(a_prompt_alone_fits_or_is_refused),
 		cmocka_unit_test(the_end_token_has_one_too),
 		cmocka_unit_test(failing_rows_end_their_request_alone),
 		cmocka_unit_test(what_is_too_much_is_refused),
