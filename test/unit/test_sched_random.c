@@ -6,7 +6,8 @@
  * one that was stored there, and of the salt. Rows of a plan and its copies write it. Before a row may
  * run, all that it reads must be in the shadow as its own tokens say; so a wrong page, a stale one, a
  * page of another salt, a hash that collided or a copy in the wrong order all show. Who holds which
- * page, who may go next and whose account pays is kept a second time, without lists or trees.
+ * page, who may go next and whose account pays is kept a second time, without lists or trees. What is
+ * pinned is kept as texts: its pages stay as they are, and whoever begins so begins after it.
  *
  * links: sched kv core
  */
@@ -34,6 +35,7 @@
 #define PAGES_MAX 48
 #define GROUPS_MAX 2
 #define PAST_MAX 4
+#define PINS_MAX 4
 #define PRIORITIES 2
 #define TENANTS 3
 #define CLIENTS 3 /* of each tenant */
@@ -50,6 +52,16 @@ typedef struct Job
 	int32_t n_hashed;
 	uint8_t scored[LEN_MAX];
 } Job;
+
+/* A text that stays cached, and the pages of it. */
+typedef struct Pin
+{
+	uint64_t salt;
+	int32_t ids[LEN_MAX];
+	uint32_t hash[LEN_MAX];
+	int32_t n; /* 0 = no pin */
+	int32_t table[GROUPS_MAX][LEN_MAX / LLM_PAGE_TOKENS + 1];
+} Pin;
 
 typedef struct Account
 {
@@ -72,7 +84,9 @@ typedef struct World
 	Account accounts[PRIORITIES][TENANTS];
 	int32_t past[PAST_MAX][LEN_MAX]; /* texts that later prompts begin with */
 	int32_t past_len[PAST_MAX];
+	Pin pins[PINS_MAX];
 	int64_t n_steps, n_rows, n_jumps, n_copies, n_preempted, n_finished, n_failed, n_refused;
+	int64_t n_pinned, n_unpinned, n_pin_full, n_from_pin;
 } World;
 
 static uint32_t
@@ -202,6 +216,117 @@ best_waiting(World *w)
 	return best;
 }
 
+/* ---- pins ---- */
+
+/* Pages that are pinned, as the cache counts them. */
+static int32_t
+pinned_pages(const World *w)
+{
+	LlmPrefixStat stats[2];
+	int32_t n = llm_sched_prefix_stats(w->sched, stats, 2);
+	int64_t n_pages = 0;
+
+	for (int32_t i = 0; i < n; i++)
+		n_pages += stats[i].pinned;
+	return (int32_t) n_pages;
+}
+
+static bool
+pin_is_of(const Pin *pin, const LlmSeq *seq, int32_t n)
+{
+	return pin->n >= n && pin->salt == seq->salt && (int32_t) seq->tokens.len >= n &&
+		   memcmp(pin->ids, seq->tokens.ids, (size_t) n * sizeof(int32_t)) == 0;
+}
+
+/* Pin what a completed sequence has stored. */
+static void
+pin(World *w, const Job *j)
+{
+	Pin *pin = &w->pins[draw(w, PINS_MAX)];
+	int32_t n = (int32_t) j->seq.tokens.len, before = pinned_pages(w);
+	bool known = false;
+	LlmError err;
+	LlmStatus st;
+
+	for (int i = 0; i < PINS_MAX; i++)
+		known |= w->pins[i].n == n && pin_is_of(&w->pins[i], &j->seq, n);
+	if (pin->n > 0 && !known)
+		return;
+	st = llm_sched_pin(w->sched, (LlmSeq *) &j->seq, &err);
+	if (!w->prefix_on)
+		assert_int_equal(st, LLM_E_UNSUPPORTED);
+	else if (known)
+		assert_int_equal(st, LLM_OK);
+	else if (st != LLM_OK)
+		assert_int_equal(st, LLM_E_KV_MEMORY);
+	if (st != LLM_OK || known)
+	{
+		assert_int_equal(pinned_pages(w), before);
+		w->n_pin_full += st == LLM_E_KV_MEMORY;
+		return;
+	}
+	assert_true(pinned_pages(w) <= (w->o.n_pages - 1) / 2);
+	*pin = (Pin){.salt = j->seq.salt, .n = n};
+	memcpy(pin->ids, j->seq.tokens.ids, (size_t) n * sizeof(int32_t));
+	memcpy(pin->hash, j->hash, (size_t) n * sizeof(uint32_t));
+	for (int g = 0; g < w->o.n_groups; g++)
+		memcpy(pin->table[g], j->seq.table[g], (size_t) (n / LLM_PAGE_TOKENS) * sizeof(int32_t));
+	w->n_pinned++;
+}
+
+static void
+unpin(World *w, Pin *pin)
+{
+	assert_int_equal(llm_sched_unpin(w->sched, pin->salt, pin->ids, pin->n), pin->n > 0);
+	assert_false(llm_sched_unpin(w->sched, pin->salt, pin->ids, pin->n));
+	w->n_unpinned += pin->n > 0;
+	pin->n = 0;
+}
+
+/* The pages of pins are as they were. The last one of a pin, which is not full, is known to the cache
+ * alone. Full ones are added to the holders; *n_tails gets the number of others. */
+static void
+check_pins(World *w, int32_t *n_tails)
+{
+	*n_tails = 0;
+	for (int i = 0; i < PINS_MAX; i++)
+	{
+		const Pin *pin = &w->pins[i];
+		int32_t n_full = pin->n / LLM_PAGE_TOKENS;
+
+		*n_tails += pin->n % LLM_PAGE_TOKENS != 0;
+		for (int g = 0; g < w->o.n_groups; g++)
+			for (int32_t p = 0; p < n_full; p++)
+			{
+				int32_t page = pin->table[g][p];
+
+				assert_memory_equal(&w->shadow[g][page * LLM_PAGE_TOKENS],
+									&pin->hash[p * LLM_PAGE_TOKENS],
+									LLM_PAGE_TOKENS * sizeof(uint32_t));
+				w->holders[g][page]++;
+			}
+	}
+}
+
+/* What begins with pinned pages begins after them. */
+static void
+check_begins_after_pins(World *w, const LlmPlanItem *it)
+{
+	int32_t len = (int32_t) it->seq->tokens.len;
+
+	for (int i = 0; i < PINS_MAX && !it->seq->fresh; i++)
+	{
+		const Pin *pin = &w->pins[i];
+		int32_t n = (pin->n < len ? pin->n : len - 1) / LLM_PAGE_TOKENS * LLM_PAGE_TOKENS;
+
+		if (n > 0 && pin_is_of(pin, it->seq, n))
+		{
+			assert_true(it->begin >= n);
+			w->n_from_pin += it->begin < it->seq->n_prompt;
+		}
+	}
+}
+
 /* ---- jobs ---- */
 
 static void
@@ -259,28 +384,33 @@ text_fill(World *w, LlmSeq *seq, int32_t n)
 	}
 }
 
-/* A prompt: the beginning of something known, then something new. */
+/* A prompt: the beginning of something known or pinned, then something new. */
 static void
 prompt_fill(World *w, LlmSeq *seq, int32_t n)
 {
 	int32_t from = (int32_t) draw(w, PAST_MAX);
-	int32_t n_known = chance(w, 4) ? 0 : w->past_len[from];
+	const Pin *pin = &w->pins[draw(w, PINS_MAX)];
+	bool pinned = pin->n > 0 && chance(w, 3);
+	int32_t n_known = chance(w, 4) ? 0 : pinned ? pin->n : w->past_len[from];
 
 	if (n_known > 0 && chance(w, 2))
 		n_known = 1 + (int32_t) draw(w, (uint32_t) n_known);
 	n_known = n_known < n ? n_known : n;
-	assert_true(llm_tokens_append(&seq->tokens, w->past[from], (size_t) n_known));
+	assert_true(
+		llm_tokens_append(&seq->tokens, pinned ? pin->ids : w->past[from], (size_t) n_known));
 	text_fill(w, seq, n);
 	seq->n_prompt = n;
 }
 
-/* A sequence that may be too long for the pool. */
+/* A sequence that may be too long for the pool; of some only the prompt is wanted. */
 static void
 submit(World *w)
 {
+	bool no_answer = chance(w, 12);
 	int32_t n_prompt = 1 + (int32_t) draw(w, chance(w, 3) ? 250 : 90);
-	int32_t n_new = 1 + (int32_t) draw(w, chance(w, 4) ? 80 : 20);
-	int32_t room = (w->o.n_pages - 1) * LLM_PAGE_TOKENS + 1;
+	int32_t n_new = no_answer ? 0 : 1 + (int32_t) draw(w, chance(w, 4) ? 80 : 20);
+	int32_t n_pages = w->o.n_pages - 1 - pinned_pages(w);
+	int32_t room = n_pages * LLM_PAGE_TOKENS + !no_answer;
 	Job *j = w->jobs;
 	LlmError err;
 	LlmStatus st;
@@ -288,10 +418,12 @@ submit(World *w)
 	while (j->live)
 		j++;
 	memset(j, 0, sizeof(*j));
-	if (n_prompt + n_new > room && !chance(w, 2))
+	if (n_prompt + n_new > room && !chance(w, 2)) /* just so long that it fits, or does not */
 	{
-		n_prompt = n_prompt < room ? n_prompt : room - 1;
-		n_new = room - n_prompt;
+		int32_t len = room + chance(w, 4);
+
+		n_prompt = n_prompt < len ? n_prompt : len - !no_answer;
+		n_new = len - n_prompt;
 	}
 	assert_int_equal(llm_seq_init(&j->seq, n_prompt + n_new, w->o.n_groups, &err), LLM_OK);
 	j->seq.owner = j;
@@ -302,12 +434,14 @@ submit(World *w)
 	j->seq.alone = chance(w, 40);
 	j->seq.fresh = chance(w, 6);
 	j->seq.scores = j->seq.fresh && chance(w, 2);
+	if (no_answer)
+		j->seq.fresh = j->seq.scores = true;
 	prompt_fill(w, &j->seq, n_prompt);
 	st = llm_sched_submit(w->sched, &j->seq, &err);
 	if (n_prompt + n_new > room)
 	{
 		assert_int_equal(st, LLM_E_KV_MEMORY);
-		assert_int_equal(err.limit, w->o.n_pages - 1);
+		assert_int_equal(err.limit, n_pages);
 		llm_seq_fini(&j->seq);
 		w->n_refused++;
 		return;
@@ -319,7 +453,7 @@ submit(World *w)
 	job_hash(j);
 }
 
-/* Its n-th live job, NULL when there are fewer. */
+/* One of those with the scheduler, or NULL. */
 static Job *
 some_job(World *w)
 {
@@ -347,7 +481,7 @@ static void
 check_holders(World *w)
 {
 	LlmPageCounts c = llm_sched_pages(w->sched);
-	int32_t n = 0;
+	int32_t n = 0, n_tails;
 
 	memset(w->holders, 0, sizeof(w->holders));
 	for (int i = 0; i < LIVE_MAX; i++)
@@ -357,9 +491,13 @@ check_holders(World *w)
 				int32_t page = w->jobs[i].seq.table[g][p];
 
 				assert_in_range(page, 1, w->o.n_pages - 1);
-				n += w->holders[g][page]++ == 0;
+				w->holders[g][page]++;
 			}
-	assert_int_equal(c.referenced, n);
+	check_pins(w, &n_tails);
+	for (int g = 0; g < w->o.n_groups; g++)
+		for (int32_t page = 1; page < w->o.n_pages; page++)
+			n += w->holders[g][page] > 0;
+	assert_in_range(c.referenced, n, n + w->o.n_groups * n_tails);
 	assert_int_equal(c.total, w->o.n_groups * (w->o.n_pages - 1));
 	assert_int_equal(c.free + c.cached + c.referenced, c.total);
 	assert_true(w->prefix_on || c.cached == 0);
@@ -487,6 +625,7 @@ check_item(World *w, const LlmPlan *plan, int32_t i)
 	assert_true(it->n > 0 && it->begin >= j->got);
 	assert_true(it->begin + it->n <= (int32_t) it->seq->tokens.len);
 	assert_int_equal(it->completes, it->begin + it->n == (int32_t) it->seq->tokens.len);
+	check_begins_after_pins(w, it);
 	for (int32_t k = 0; k < i; k++)
 		assert_ptr_not_equal(plan->items[k].seq, it->seq);
 	if (it->begin > j->got) /* to what is or was cached: it may be off since the admission */
@@ -550,6 +689,13 @@ step_ends(World *w, Job *const *completed, int32_t n_completed, bool fails)
 
 		if (!j->live || j->seq.state == LLM_SEQ_DONE)
 			continue;
+		if (chance(w, 50))
+			pin(w, j);
+		if (j->seq.max_len == j->seq.n_prompt)
+		{
+			finish(w, j);
+			continue;
+		}
 		assert_true(llm_tokens_push(&j->seq.tokens, (int32_t) draw(w, 3)));
 		job_hash(j);
 		if ((int32_t) j->seq.tokens.len == j->seq.max_len)
@@ -631,10 +777,14 @@ disturb(World *w)
 		w->max_running = 1 + (int32_t) draw(w, (uint32_t) w->o.max_running);
 		llm_sched_limits_set(w->sched, w->max_rows, w->max_running);
 	}
+	if (chance(w, 80))
+		unpin(w, &w->pins[draw(w, PINS_MAX)]);
 	if (chance(w, 300))
 	{
 		w->prefix_on = !w->prefix_on;
 		llm_sched_prefix_set(w->sched, w->prefix_on);
+		for (int i = 0; i < PINS_MAX && !w->prefix_on; i++)
+			w->pins[i].n = 0;
 	}
 }
 
@@ -680,6 +830,9 @@ episode_fini(World *w)
 		assert_in_range(i, 0, 60000);
 		step(w, true);
 	}
+	assert_int_equal(llm_sched_pages(w->sched).referenced, w->o.n_groups * pinned_pages(w));
+	for (int i = 0; i < PINS_MAX; i++)
+		unpin(w, &w->pins[i]);
 	c = llm_sched_pages(w->sched);
 	assert_int_equal(c.free + c.cached, c.total);
 	for (int p = 0; p < PRIORITIES; p++)
@@ -708,13 +861,18 @@ random_steps_agree_with_plain_arrays(void **state)
 	}
 	print_message(
 		"%lld steps, %lld rows, %lld sequences finished, %lld jumps to cached tokens, %lld "
-		"copies, %lld preemptions, %lld failed steps, %lld refused\n",
+		"copies, %lld preemptions, %lld failed steps, %lld refused, %lld pins (%lld too many), "
+		"%lld "
+		"prefills from a pin on\n",
 		(long long) w.n_steps, (long long) w.n_rows, (long long) w.n_finished,
 		(long long) w.n_jumps, (long long) w.n_copies, (long long) w.n_preempted,
-		(long long) w.n_failed, (long long) w.n_refused);
+		(long long) w.n_failed, (long long) w.n_refused, (long long) w.n_pinned,
+		(long long) w.n_pin_full, (long long) w.n_from_pin);
 	assert_true(w.n_finished > STEPS / 100 && w.n_jumps > STEPS / 100);
 	assert_true(w.n_preempted > STEPS / 100 && w.n_failed > STEPS / 1000);
 	assert_true(w.n_refused > STEPS / 20000);
+	assert_true(w.n_pinned > STEPS / 1000 && w.n_pin_full > STEPS / 10000);
+	assert_true(w.n_unpinned > STEPS / 2000 && w.n_from_pin > STEPS / 10000);
 }
 
 int
