@@ -65,26 +65,39 @@ push_float(JsonbParseState **state, float f)
 	(void) pushJsonbValue(state, WJB_VALUE, &v);
 }
 
-/* One element; depth 0 has a top, its elements have none. */
 static void
-push_logprob(JsonbParseState **state, const Llm__TokenLogprob *p, int depth)
+push_fields(JsonbParseState **state, const Llm__TokenLogprob *p)
 {
-	(void) pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
 	push_key(state, "token");
 	push_text(state, p->text);
 	push_key(state, "id");
 	push_int(state, p->token);
 	push_key(state, "logprob");
 	push_float(state, p->logprob);
-	if (depth == 0 && p->n_top > 0)
+}
+
+/* The first of a list, with those behind it that are its top; gives back how many that were. */
+static size_t
+push_element(JsonbParseState **state, Llm__TokenLogprob **list, size_t n)
+{
+	size_t i = 1;
+
+	(void) pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
+	push_fields(state, list[0]);
+	if (n > 1 && list[1]->top)
 	{
 		push_key(state, "top");
 		(void) pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
-		for (size_t i = 0; i < p->n_top; i++)
-			push_logprob(state, p->top[i], depth + 1);
+		for (; i < n && list[i]->top; i++)
+		{
+			(void) pushJsonbValue(state, WJB_BEGIN_OBJECT, NULL);
+			push_fields(state, list[i]);
+			(void) pushJsonbValue(state, WJB_END_OBJECT, NULL);
+		}
 		(void) pushJsonbValue(state, WJB_END_ARRAY, NULL);
 	}
 	(void) pushJsonbValue(state, WJB_END_OBJECT, NULL);
+	return i;
 }
 
 static void
@@ -92,10 +105,10 @@ push_list(JsonbParseState **state, const char *key, Llm__TokenLogprob **list, si
 {
 	push_key(state, key);
 	(void) pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		push_logprob(state, list[i], 0);
+		i += push_element(state, list + i, n - i);
 	}
 	(void) pushJsonbValue(state, WJB_END_ARRAY, NULL);
 }

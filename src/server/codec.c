@@ -94,7 +94,8 @@ llm_codec_append_error(LlmBuf *out, uint64_t id, const LlmError *e)
 /* The least that a TokenLogprob takes in a frame. */
 #define LOGPROB_NBYTES 11
 
-/* Messages of both lists of a result, in one block; [n] each with its place in `places`. */
+/* Room for the messages of both lists of a result, in one block, and for their places: the next of
+ * each. */
 typedef struct Logprobs
 {
 	Llm__TokenLogprob *messages;
@@ -124,41 +125,29 @@ logprobs_init(Logprobs *l, const LlmResult *r, LlmError *err)
 	return LLM_OK;
 }
 
-static Llm__TokenLogprob *
-logprob_fill(Llm__TokenLogprob *m, const LlmResult *r, const LlmLogprob *p)
-{
-	LlmStr text = r->token_text(r->vocabulary, p->token);
-
-	llm__token_logprob__init(m);
-	m->token = p->token;
-	m->logprob = p->logprob;
-	m->text.data = (uint8_t *) text.p;
-	m->text.len = text.len;
-	return m;
-}
-
-/* Take n_rows rows of [1 + n_top] from l: gives back the places of the first of each row, with the
- * others as its top. An absent token (-1) ends the top. */
+/* Take the messages of n_rows rows of [1 + n_top] from l: gives back their places, *n of them. An
+ * absent token (-1) ends a row. */
 static Llm__TokenLogprob **
-logprobs_take(Logprobs *l, const LlmResult *r, const LlmLogprob *rows, int32_t n_rows)
+logprobs_take(Logprobs *l, const LlmResult *r, const LlmLogprob *rows, int32_t n_rows, size_t *n)
 {
-	size_t n = rows == NULL ? 0 : (size_t) n_rows;
-	size_t width = 1 + (size_t) r->n_top;
-	Llm__TokenLogprob **firsts = l->places;
-	Llm__TokenLogprob **top = firsts + n;
+	Llm__TokenLogprob **first = l->places;
 
-	for (size_t i = 0; i < n; i++)
-	{
-		const LlmLogprob *row = rows + i * width;
+	for (int32_t i = 0; rows != NULL && i < n_rows; i++, rows += 1 + r->n_top)
+		for (int32_t k = 0; k <= r->n_top && (k == 0 || rows[k].token >= 0); k++)
+		{
+			Llm__TokenLogprob *m = l->messages++;
+			LlmStr text = r->token_text(r->vocabulary, rows[k].token);
 
-		firsts[i] = logprob_fill(l->messages++, r, row);
-		firsts[i]->top = top;
-		for (size_t k = 1; k < width && row[k].token >= 0; k++)
-			top[firsts[i]->n_top++] = logprob_fill(l->messages++, r, &row[k]);
-		top += firsts[i]->n_top;
-	}
-	l->places = top;
-	return firsts;
+			llm__token_logprob__init(m);
+			m->token = rows[k].token;
+			m->logprob = rows[k].logprob;
+			m->text.data = (uint8_t *) text.p;
+			m->text.len = text.len;
+			m->has_top = m->top = k > 0;
+			*l->places++ = m;
+		}
+	*n = (size_t) (l->places - first);
+	return first;
 }
 
 /* ---- results ---- */
@@ -234,10 +223,9 @@ llm_codec_append_result(LlmBuf *out, const LlmResult *r, bool streamed)
 	m.has_reasoning = r->reasoning.p != NULL;
 	m.reasoning.data = (uint8_t *) r->reasoning.p;
 	m.reasoning.len = r->reasoning.len;
-	m.n_logprobs = r->logprobs == NULL ? 0 : (size_t) r->completion_tokens;
-	m.logprobs = logprobs_take(&l, r, r->logprobs, r->completion_tokens);
-	m.n_prompt_logprobs = r->prompt_logprobs == NULL ? 0 : (size_t) r->prompt_tokens;
-	m.prompt_logprobs = logprobs_take(&l, r, r->prompt_logprobs, r->prompt_tokens);
+	m.logprobs = logprobs_take(&l, r, r->logprobs, r->completion_tokens, &m.n_logprobs);
+	m.prompt_logprobs =
+		logprobs_take(&l, r, r->prompt_logprobs, r->prompt_tokens, &m.n_prompt_logprobs);
 	ok = append_done(out, &m);
 	free(block);
 	return ok;

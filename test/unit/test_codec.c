@@ -213,6 +213,44 @@ test_budget(void **state)
 	free(body);
 }
 
+/* Put a field of a length before what is at *at. */
+static void
+prepend(uint8_t **at, const uint8_t *end, uint8_t tag)
+{
+	size_t n = (size_t) (end - *at);
+
+	*at -= 5; /* a varint may be longer than it has to be */
+	for (int i = 0; i < 5; i++)
+		(*at)[i] = (uint8_t) ((n >> (7 * i) & 127) | (i < 4 ? 128 : 0));
+	*--*at = tag;
+}
+
+/* No message holds itself: what claims to be one in the other, however deep, costs no stack. */
+static void
+test_depth(void **state)
+{
+	static const uint8_t element[] = {0x08, 0, 0x15, 0, 0, 0, 0, 0x1a, 0};
+	const int depth = 200000;
+	size_t cap = (size_t) depth * (sizeof(element) + 6) + 100;
+	uint8_t *body = malloc(cap);
+	uint8_t *end = body + cap;
+	uint8_t *at = end;
+
+	assert_non_null(body);
+	for (int i = 0; i < depth; i++)
+	{
+		at -= sizeof(element);
+		memcpy(at, element, sizeof(element));
+		prepend(&at, end,
+				i + 1 < depth ? 0x22 : 0x6a); /* a field of the message itself, Done.logprobs */
+	}
+	*--at = 1;
+	*--at = 0x08;            /* Done.id */
+	prepend(&at, end, 0x42); /* Frame.done */
+	llm_codec_free(llm_codec_unpack(at, (size_t) (end - at)));
+	free(body);
+}
+
 static LlmStr
 letter(const void *vocabulary, int32_t token)
 {
@@ -256,19 +294,18 @@ test_logprobs(void **state)
 	d = f->done;
 	assert_true(d->has_reasoning);
 	assert_memory_equal(d->reasoning.data, "why", 3);
-	assert_int_equal(d->n_logprobs, 2);
+	assert_int_equal(d->n_logprobs, 5);
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(d->logprobs[i]->top, i != 0 && i != 3);
 	assert_int_equal(d->logprobs[0]->token, 1);
 	assert_true(d->logprobs[0]->logprob == -0.5f);
 	assert_memory_equal(d->logprobs[0]->text.data, "b", 1);
-	assert_int_equal(d->logprobs[0]->n_top, 2);
-	assert_int_equal(d->logprobs[0]->top[1]->token, 2);
-	assert_memory_equal(d->logprobs[0]->top[1]->text.data, "c", 1);
-	assert_true(isinf(d->logprobs[1]->logprob));
-	assert_int_equal(d->logprobs[1]->n_top, 1); /* there is no second */
+	assert_int_equal(d->logprobs[2]->token, 2);
+	assert_memory_equal(d->logprobs[2]->text.data, "c", 1);
+	assert_true(isinf(d->logprobs[3]->logprob)); /* and has one beside it: there is no second */
 	assert_int_equal(d->n_prompt_logprobs, 1);
 	assert_int_equal(d->prompt_logprobs[0]->token, 4);
 	assert_true(isnan(d->prompt_logprobs[0]->logprob));
-	assert_int_equal(d->prompt_logprobs[0]->n_top, 0);
 	llm__frame__free_unpacked(f, NULL);
 	llm_buf_fini(&out);
 }
@@ -301,9 +338,10 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fields),   cmocka_unit_test(test_messages),
-		cmocka_unit_test(test_limits),   cmocka_unit_test(test_budget),
-		cmocka_unit_test(test_logprobs), cmocka_unit_test(test_logprobs_many),
+		cmocka_unit_test(test_fields),        cmocka_unit_test(test_messages),
+		cmocka_unit_test(test_limits),        cmocka_unit_test(test_budget),
+		cmocka_unit_test(test_depth),         cmocka_unit_test(test_logprobs),
+		cmocka_unit_test(test_logprobs_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
