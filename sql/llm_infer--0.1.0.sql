@@ -183,7 +183,8 @@ CREATE TABLE llm.quotas (
 	period interval,
 	max_in_flight int,
 	CONSTRAINT quotas_tokens_per_period_check CHECK (tokens_per_period OPERATOR(pg_catalog.>) 0),
-	CONSTRAINT quotas_period_check CHECK (period OPERATOR(pg_catalog.>) INTERVAL '0'),
+	CONSTRAINT quotas_period_check CHECK (period OPERATOR(pg_catalog.>) INTERVAL '0'
+		AND period OPERATOR(pg_catalog.<=) INTERVAL '1000 years'), -- its end is a timestamp
 	CONSTRAINT quotas_max_in_flight_check CHECK (max_in_flight OPERATOR(pg_catalog.>) 0),
 	CONSTRAINT quotas_tokens_need_period_check
 		CHECK ((tokens_per_period IS NULL) OPERATOR(pg_catalog.=) (period IS NULL))

@@ -41,6 +41,7 @@ $$;
 INSERT INTO llm.quotas VALUES ('regress_llm_quota', 0, '1 hour', NULL);
 INSERT INTO llm.quotas VALUES ('regress_llm_quota', 10, NULL, NULL);
 INSERT INTO llm.quotas VALUES ('regress_llm_quota', 10, '-1 hour', NULL);
+INSERT INTO llm.quotas VALUES ('regress_llm_quota', 10, '300000 years', NULL);
 INSERT INTO llm.quotas VALUES ('regress_llm_quota', NULL, NULL, 0);
 INSERT INTO llm.quotas VALUES ('no_such_role', NULL, NULL, 1);
 
