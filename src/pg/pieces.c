@@ -5,6 +5,9 @@
 
 #include "utils/memutils.h"
 
+#define FIRST_NBYTES 256
+#define FIRST_ENDS 64
+
 void
 llm_pieces_again(LlmPieces *p)
 {
@@ -15,12 +18,16 @@ llm_pieces_again(LlmPieces *p)
 static void
 reserve(LlmPieces *p, MemoryContext cxt, Size n)
 {
+	/* Each allocation may leave by an error: then what it was for is as it was. */
 	if (p->text == NULL)
 	{
-		p->cap = 256;
-		p->cap_ends = 64;
-		p->text = MemoryContextAlloc(cxt, p->cap);
-		p->ends = MemoryContextAlloc(cxt, sizeof(Size) * p->cap_ends);
+		p->text = MemoryContextAlloc(cxt, FIRST_NBYTES);
+		p->cap = FIRST_NBYTES;
+	}
+	if (p->ends == NULL)
+	{
+		p->ends = MemoryContextAlloc(cxt, sizeof(Size) * FIRST_ENDS);
+		p->cap_ends = FIRST_ENDS;
 	}
 	if (p->n_text + n > p->cap)
 	{

@@ -49,19 +49,19 @@ llm_traffic_begin(TimestampTz now)
 
 /* ---- answers ---- */
 
-/* A deep copy of done in req's memory: packed and unpacked again is the shortest that there is. */
-static const Llm__Done *
-copy_done(LlmClientRequest *req, const Llm__Done *done)
+/* A deep copy of m in req's memory: packed and unpacked again is the shortest that there is. */
+static void *
+copy_message(LlmClientRequest *req, const ProtobufCMessage *m)
 {
-	size_t n = llm__done__get_packed_size(done);
-	uint8 *copy = MemoryContextAllocHuge(req->cxt, n + 1);
+	size_t n = protobuf_c_message_get_packed_size(m);
+	uint8 *packed = MemoryContextAllocHuge(req->cxt, n + 1);
 	ProtobufCAllocator alloc = llm_link_allocator(req->cxt);
-	const Llm__Done *result;
+	void *copy;
 
-	llm__done__pack(done, copy);
-	result = llm__done__unpack(&alloc, n, copy);
-	pfree(copy);
-	return result;
+	protobuf_c_message_pack(m, packed);
+	copy = protobuf_c_message_unpack(m->descriptor, &alloc, n, packed);
+	pfree(packed);
+	return copy;
 }
 
 static void
@@ -85,13 +85,15 @@ charge(LlmClientRequest *req, int64 prompt, int64 cached, int64 generated)
 static void
 take_piece(LlmClientRequest *req, const Llm__Tokens *piece)
 {
+	int n_ends = req->pieces.n_ends;
+
 	if (!llm_pieces_add(&req->pieces, req->cxt, piece->text.data, piece->text.len))
 	{
 		llm_traffic_cancel(req->id);
 		fail_changed(req);
 		return;
 	}
-	charge(req, 0, 0, 1);
+	charge(req, 0, 0, req->pieces.n_ends - n_ends); /* what comes again is paid for */
 }
 
 static void
@@ -104,7 +106,6 @@ take_done(LlmClientRequest *req, const Llm__Done *done)
 		fail_changed(req);
 		return;
 	}
-
 	a->n_text = done->has_text ? done->text.len : 0;
 	a->text = MemoryContextAllocHuge(req->cxt, a->n_text + 1);
 	if (a->n_text > 0)
@@ -129,7 +130,7 @@ take_done(LlmClientRequest *req, const Llm__Done *done)
 	}
 	a->has_logprobs = req->submit.logprobs;
 	if (req->submit.logprobs || req->submit.prompt_logprobs)
-		a->logprobs = copy_done(req, done);
+		a->logprobs = copy_message(req, &done->base);
 	charge(req, a->prompt_tokens, a->cached_tokens, Max(a->completion_tokens - req->n_charged, 0));
 	llm_inflight_finish(req);
 	llm_shmem_activity_tokens(a->prompt_tokens, a->cached_tokens, a->completion_tokens);
@@ -138,12 +139,7 @@ take_done(LlmClientRequest *req, const Llm__Done *done)
 static void
 take_stats(LlmClientRequest *req, const Llm__StatsReply *reply)
 {
-	size_t n = llm__stats_reply__get_packed_size(reply);
-	uint8 *copy = MemoryContextAllocHuge(req->cxt, n + 1);
-	ProtobufCAllocator alloc = llm_link_allocator(req->cxt);
-
-	llm__stats_reply__pack(reply, copy);
-	req->stats = llm__stats_reply__unpack(&alloc, n, copy);
+	req->stats = copy_message(req, &reply->base);
 	llm_inflight_finish(req);
 }
 

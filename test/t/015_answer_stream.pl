@@ -70,12 +70,21 @@ llm_is_well($node, 'LIMIT');
 
 # ---- the engine dies in the middle ----
 
+# Tokens that were generated for anybody, as quotas count them.
+sub generated
+{
+	return $node->safe_psql('postgres', 'SELECT coalesce(sum(generated_tokens), 0) FROM llm.stat_users');
+}
+
 my $text = '@tokens=400 ' . join('_', map { "w$_" } 1 .. 60);
+my $cost = -generated();
 my $whole = $node->safe_psql('postgres', "SELECT llm_generate('$text', max_tokens => 400)");
+$cost += generated();
 my $stream = "SELECT llm_generate_stream('$text', max_tokens => 400)";
 
 {
 	my $pid = begin_anew();
+	my $before = generated();
 	my $s = cursor_of($stream);
 	my $got = $s->query_safe('FETCH 5 FROM c');
 	kill 'KILL', $pid;
@@ -84,6 +93,7 @@ my $stream = "SELECT llm_generate_stream('$text', max_tokens => 400)";
 	begin_anew();
 	$got .= "\n" . $s->query_safe('FETCH ALL FROM c');
 	is($got =~ s/\n//gr, $whole, 'killed, then restarted: every piece once, in order');
+	is(generated() - $before, $cost, 'and charged once');
 	$s->query_safe('COMMIT');
 	$s->quit;
 	llm_is_well($node, 'SIGKILL beside an open stream');
