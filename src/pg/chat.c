@@ -154,23 +154,13 @@ llm_chat_read(Jsonb *messages, Llm__Submit *submit, LlmFailure *f)
 /* ---- answers ---- */
 
 static void
-push_string(JsonbParseState **state, JsonbIteratorToken token, const char *s, Size n)
-{
-	JsonbValue v = {.type = jbvString};
-
-	v.val.string.val = unconstify(char *, s);
-	v.val.string.len = (int) n;
-	(void) pushJsonbValue(state, token, &v);
-}
-
-static void
 push_member(JsonbParseState **state, const char *key, const char *utf8, Size n_utf8)
 {
 	Size n;
 	char *s = llm_encoding_from_utf8(utf8, n_utf8, &n);
 
-	push_string(state, WJB_KEY, key, strlen(key));
-	push_string(state, WJB_VALUE, s, n);
+	llm_json_push_key(state, key);
+	llm_json_push_string(state, s, n);
 }
 
 static JsonbValue *

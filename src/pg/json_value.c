@@ -1,4 +1,4 @@
-/* pg/json_value.c - plain C values out of jsonb ones. */
+/* pg/json_value.c - plain C values out of jsonb ones, and strings into them. */
 #include "postgres.h"
 
 #include "pg/json_value.h"
@@ -87,4 +87,26 @@ llm_json_next_member(JsonbIterator **it, JsonbValue *key, JsonbValue *value)
 		return false;
 	(void) JsonbIteratorNext(it, value, true);
 	return true;
+}
+
+static void
+push_string(JsonbParseState **state, JsonbIteratorToken token, char *s, Size n)
+{
+	JsonbValue v = {.type = jbvString};
+
+	v.val.string.val = s;
+	v.val.string.len = (int) n;
+	(void) pushJsonbValue(state, token, &v);
+}
+
+void
+llm_json_push_key(JsonbParseState **state, const char *key)
+{
+	push_string(state, WJB_KEY, unconstify(char *, key), strlen(key));
+}
+
+void
+llm_json_push_string(JsonbParseState **state, char *s, Size n)
+{
+	push_string(state, WJB_VALUE, s, n);
 }

@@ -1,4 +1,4 @@
-/* pg/json_value.h - plain C values out of jsonb ones. */
+/* pg/json_value.h - plain C values out of jsonb ones, and strings into them. */
 #ifndef LLM_PG_JSON_VALUE_H
 #define LLM_PG_JSON_VALUE_H
 
@@ -21,5 +21,9 @@ extern JsonbIterator *llm_json_array(const JsonbValue *v, int *n);
 extern JsonbIterator *llm_json_object(const JsonbValue *v, int *n);
 extern bool llm_json_next_element(JsonbIterator **it, JsonbValue *element);
 extern bool llm_json_next_member(JsonbIterator **it, JsonbValue *key, JsonbValue *value);
+
+/* Append to what is being built: the key of a member, a string that stays. */
+extern void llm_json_push_key(JsonbParseState **state, const char *key);
+extern void llm_json_push_string(JsonbParseState **state, char *s, Size n);
 
 #endif

@@ -14,30 +14,10 @@
 #include "common/shortest_dec.h"
 #include "miscadmin.h"
 #include "pg/encoding.h"
+#include "pg/json_value.h"
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 #include "utils/numeric.h"
-
-static void
-push_key(JsonbParseState **state, const char *key)
-{
-	JsonbValue v = {.type = jbvString};
-
-	v.val.string.val = unconstify(char *, key);
-	v.val.string.len = (int) strlen(key);
-	(void) pushJsonbValue(state, WJB_KEY, &v);
-}
-
-static void
-push_text(JsonbParseState **state, ProtobufCBinaryData bytes)
-{
-	JsonbValue v = {.type = jbvString};
-	Size n;
-
-	v.val.string.val = llm_encoding_show_utf8((const char *) bytes.data, bytes.len, &n);
-	v.val.string.len = (int) n;
-	(void) pushJsonbValue(state, WJB_VALUE, &v);
-}
 
 static void
 push_int(JsonbParseState **state, int32 n)
@@ -68,11 +48,14 @@ push_float(JsonbParseState **state, float f)
 static void
 push_fields(JsonbParseState **state, const Llm__TokenLogprob *p)
 {
-	push_key(state, "token");
-	push_text(state, p->text);
-	push_key(state, "id");
+	Size n;
+	char *text = llm_encoding_show_utf8((const char *) p->text.data, p->text.len, &n);
+
+	llm_json_push_key(state, "token");
+	llm_json_push_string(state, text, n);
+	llm_json_push_key(state, "id");
 	push_int(state, p->token);
-	push_key(state, "logprob");
+	llm_json_push_key(state, "logprob");
 	push_float(state, p->logprob);
 }
 
@@ -86,7 +69,7 @@ push_element(JsonbParseState **state, Llm__TokenLogprob **list, size_t n)
 	push_fields(state, list[0]);
 	if (n > 1 && list[1]->top)
 	{
-		push_key(state, "top");
+		llm_json_push_key(state, "top");
 		(void) pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
 		for (; i < n && list[i]->top; i++)
 		{
@@ -103,7 +86,7 @@ push_element(JsonbParseState **state, Llm__TokenLogprob **list, size_t n)
 static void
 push_list(JsonbParseState **state, const char *key, Llm__TokenLogprob **list, size_t n)
 {
-	push_key(state, key);
+	llm_json_push_key(state, key);
 	(void) pushJsonbValue(state, WJB_BEGIN_ARRAY, NULL);
 	for (size_t i = 0; i < n;)
 	{
