@@ -75,10 +75,10 @@ SELECT left(llm_generate(repeat('三', 2000), max_tokens => 6, options => '{"tru
 SELECT error_of($$SELECT llm_generate('x', system_prompt => repeat('s', 5000), options => '{"truncate": "left"}')$$);
 
 -- time of the call
-SELECT error_of($$SELECT llm_generate('@delay=150 x', options => '{"timeout": 50}')$$);
-SET llm_infer.timeout = '50ms';
-SELECT error_of($$SELECT llm_generate('@delay=150 x')$$);
-SELECT llm_generate('@delay=150 x', on_error => 'null');
+SELECT error_of($$SELECT llm_generate('@delay=400 x', options => '{"timeout": 150}')$$);
+SET llm_infer.timeout = '150ms';
+SELECT error_of($$SELECT llm_generate('@delay=400 x')$$);
+SELECT llm_generate('@delay=400 x', on_error => 'null');
 SELECT llm_generate('fast');
 RESET llm_infer.timeout;
 SET statement_timeout = '100ms';

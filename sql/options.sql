@@ -73,7 +73,7 @@ SELECT error_of($$SELECT llm_generate('x', max_tokens => -2)$$), error_of($$SELE
 -- what options do
 SELECT llm_generate('abc', max_tokens => 8, options => '{"ignore_eos": true}');
 SELECT r.finish_reason FROM llm_generate_result('abc', max_tokens => 8, options => '{"ignore_eos": true}') r;
-SELECT error_of($$SELECT llm_generate('@delay=150 x', options => '{"timeout": 50}')$$);
+SELECT error_of($$SELECT llm_generate('@delay=400 x', options => '{"timeout": 150}')$$);
 SELECT llm_generate('@delay=20 x', options => '{"timeout": "30s"}');
 SELECT llm_generate_result('x', options => '{"colour": 1}') FROM generate_series(1, 0);
 SELECT error_of($$SELECT llm_generate_result('x', options => '{"colour": 1}')$$);

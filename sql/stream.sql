@@ -69,7 +69,7 @@ SELECT llm_generate_stream('@error=no', on_error => 'null');
 SELECT i, llm_generate_stream(CASE i WHEN 2 THEN '@error=no' ELSE 'ab' END, on_error => 'null') FROM generate_series(1, 3) i;
 SELECT error_of($$SELECT llm_generate_stream('x', options => '{"colour": 1}')$$);
 SELECT error_of($$SELECT llm_generate_stream('x', 'nobody')$$);
-SELECT error_of($$SELECT llm_generate_stream('@delay=150 x', options => '{"timeout": 50}')$$);
+SELECT error_of($$SELECT llm_generate_stream('@delay=400 x', options => '{"timeout": 150}')$$);
 -- a loop sees the pieces one by one
 DO $$
 DECLARE

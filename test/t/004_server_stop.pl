@@ -45,12 +45,12 @@ $node->safe_psql('postgres', 'CREATE TABLE kept AS SELECT 1 AS i');
 	$node->safe_psql('postgres', 'CREATE DATABASE copied TEMPLATE other');
 	$node->safe_psql('postgres', 'DROP DATABASE other');
 	$node->safe_psql('postgres', 'DROP DATABASE copied');
-	cmp_ok(time() - $begin, '<', 5, 'CREATE and DROP DATABASE do not wait for a busy session');
+	cmp_ok(time() - $begin, '<', 12, 'CREATE and DROP DATABASE do not wait for a busy session');
 	like(llm_error($node, 'DROP DATABASE busy'), qr/ERROR:  55006: .*being accessed by other users/,
 		'DROP DATABASE of a busy session: refused as usual');
 	$begin = time();
 	$node->safe_psql('postgres', 'DROP DATABASE busy WITH (FORCE)');
-	cmp_ok(time() - $begin, '<', 5, 'DROP DATABASE WITH (FORCE) does not wait for it either');
+	cmp_ok(time() - $begin, '<', 12, 'DROP DATABASE WITH (FORCE) does not wait for it either');
 	my ($out, $err) = llm_session_end($s);
 	like($err, qr/57P01: terminating connection/, 'DROP DATABASE WITH (FORCE): the session is told');
 	llm_is_well($node, 'DROP DATABASE WITH (FORCE)');
@@ -115,8 +115,8 @@ sub stop_while_busy
 	my $begin = time();
 	$node->stop($mode);
 	my $took = time() - $begin;
-	cmp_ok($took, '<', 2, "$what: it takes less than 2 s");
-	ok(llm_wait_for(sub { llm_gone(@pids) && !llm_processes($node) }, 2), "$what: no process is left")
+	cmp_ok($took, '<', 4.8, "$what: nobody had to be killed, which takes 5 s");
+	ok(llm_wait_for(sub { llm_gone(@pids) && !llm_processes($node) }), "$what: no process is left")
 	  or diag(join ' ', llm_processes($node));
 	my @err = map { (llm_session_end($_))[1] } @s;
 	is(scalar(grep { /57P01|57P02|server closed the connection/ } @err), 3, "$what: every session is told");
@@ -137,7 +137,7 @@ stop_while_busy('immediate', 'immediate stop beside a stopped engine',
 {
 	my $begin = time();
 	$node->stop('smart');
-	cmp_ok(time() - $begin, '<', 2, 'smart stop without sessions: the engine holds nothing up');
+	cmp_ok(time() - $begin, '<', 10, 'smart stop without sessions: the engine holds nothing up');
 	is_deeply([ llm_processes($node) ], [], 'smart stop: no process is left');
 	$node->start;
 	llm_engine_pid($node);

@@ -75,7 +75,7 @@ foreach my $case (
 	like($err, qr/^\S+ ERROR:  55000: /, "$path: 55000");
 	like($err, qr/\Q$path\E/, "$path: the error names the file");
 	like($err, qr/$reason/, "$path: and says why");
-	cmp_ok($took, '<', 2, "$path: at once");
+	cmp_ok($took, '<', 8, "$path: before any timeout");
 	like(llm_error($node, q{SELECT llm_model_load('bad')}), qr/ERROR:  55000: .*\Q$path\E/s, "$path: llm_model_load");
 	is(llm_engine_pid($node), $engine, "$path: the engine lives on");
 	$node->safe_psql('postgres', q{SELECT llm_model_drop('bad')});
@@ -111,7 +111,7 @@ write_file('late.gguf', $good);
 is($node->safe_psql('postgres', $greedy =~ s/tiny/late/r), $tiny, 'it works when the file has come');
 unlink "$dir/late.gguf";
 my $err = '';
-ok(llm_wait_for(sub { $err = llm_error($node, $greedy =~ s/tiny/late/r); $err ne '' }, 5), 'that it has gone is noticed');
+ok(llm_wait_for(sub { $err = llm_error($node, $greedy =~ s/tiny/late/r); $err ne '' }), 'that it has gone is noticed');
 like($err, qr/ERROR:  55000: .*late\.gguf/, 'and the error names it');
 is(llm_engine_pid($node), $engine, 'all that with one engine');
 llm_is_well($node, 'files that change');
@@ -145,7 +145,7 @@ llm_is_well($node, 'files that change');
 		push @mixed, $i if $rows[$i] ne $which->[ $i % 3 ];
 	}
 	is("@mixed", '', "each by the one model or, from some row on, by the other");
-	ok(llm_wait_for(sub { $node->safe_psql('postgres', "$ask generate_series(0, 2) i") eq join "\n", @after }, 5),
+	ok(llm_wait_for(sub { $node->safe_psql('postgres', "$ask generate_series(0, 2) i") eq join "\n", @after }),
 		'in the end by the new one');
 	like(llm_log_since($node, $offset),
 		qr/model file "moving.gguf": digest [0-9a-f]{32} takes the place of [0-9a-f]{32}/, 'the log names both digests');

@@ -59,7 +59,7 @@ my $fds = descriptors($engine);
 	llm_is_well($node, 'many databases');
 }
 
-ok(llm_wait_for(sub { descriptors($engine) <= $fds }, 5), 'the engine closes its connections')
+ok(llm_wait_for(sub { descriptors($engine) <= $fds }), 'the engine closes its connections')
   or diag("$fds descriptors before, now " . descriptors($engine));
 
 # ---- rows ----

@@ -21,7 +21,7 @@ sub in_flight_becomes
 {
 	my ($n, $name) = @_;
 	my $got = '';
-	ok(llm_wait_for(sub { ($got = worker('in_flight')) eq $n }, 10), $name) or diag("in flight: $got");
+	ok(llm_wait_for(sub { ($got = worker('in_flight')) eq $n }), $name) or diag("in flight: $got");
 	return;
 }
 
