@@ -86,7 +86,7 @@ my $stream = "SELECT llm_generate_stream('$text', max_tokens => 400)";
 	my $pid = begin_anew();
 	my $before = generated();
 	my $s = cursor_of($stream);
-	my $got = $s->query_safe('FETCH 5 FROM c');
+	my $got = $s->query_safe('FETCH 250 FROM c');
 	kill 'KILL', $pid;
 	llm_engine_pid($node, $pid);
 	$got .= "\n" . $s->query_safe('FETCH 5 FROM c');
