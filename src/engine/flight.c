@@ -42,10 +42,11 @@ put_sampling(LlmBuf *name, const LlmSampleParams *p)
 static bool
 put_stops(LlmBuf *name, const LlmRequest *q)
 {
-	for (int32_t i = 0; i < q->n_stops; i++)
-		if (!PUT_LIST(q->stops[i].p, q->stops[i].len))
-			return false;
-	return PUT(q->n_stops);
+	bool ok = PUT(q->n_stops);
+
+	for (int32_t i = 0; ok && i < q->n_stops; i++)
+		ok = PUT_LIST(q->stops[i].p, q->stops[i].len);
+	return ok;
 }
 
 bool

@@ -50,13 +50,12 @@ void
 llm_req_join(LlmReqTable *t, LlmReq *r, LlmReq *from)
 {
 	LlmAsker *a = from->askers;
-	LlmAsker **link = &r->askers;
 
-	while (*link != NULL)
-		link = &(*link)->next;
-	*link = a;
 	a->req = r;
-	from->askers = NULL;
+	a->prev = r->last_asker;
+	r->last_asker->next = a;
+	r->last_asker = a;
+	from->askers = from->last_asker = NULL;
 	asker_insert(t, a);
 }
 
@@ -82,9 +81,8 @@ llm_req_leave(LlmReqTable *t, LlmAsker *a)
 	while (*link != a)
 		link = &(*link)->chain;
 	*link = a->chain;
-	for (link = &r->askers; *link != a;)
-		link = &(*link)->next;
-	*link = a->next;
+	*(a->prev != NULL ? &a->prev->next : &r->askers) = a->next;
+	*(a->next != NULL ? &a->next->prev : &r->last_asker) = a->prev;
 	free(a);
 	t->n--;
 	if (r->askers == NULL)
@@ -131,7 +129,7 @@ llm_req_create(const LlmLoaded *m, const LlmRequest *from, const LlmPrompt *prom
 		st = llm_scores_init(&r->scores, from, ids, max_new, err);
 	if (st == LLM_OK)
 		st = llm_seq_init(&r->seq, (int32_t) ids->len + max_new, m->store.n_groups, err);
-	if (st == LLM_OK && ((r->askers = asker_create(from, r)) == NULL ||
+	if (st == LLM_OK && ((r->askers = r->last_asker = asker_create(from, r)) == NULL ||
 						 !llm_tokens_append(&r->seq.tokens, ids->ids, ids->len) ||
 						 !llm_buf_reserve(&r->text, text_nbytes) ||
 						 !llm_think_init(&r->think, &m->think, prompt->think, text_nbytes)))

@@ -38,15 +38,17 @@ typedef struct LlmAsker
 	int32_t timeout_ms; /* 0 = none */
 	int32_t priority;
 	uint64_t tenant;
-	int64_t submitted;      /* microseconds, monotonic */
-	int64_t deadline;       /* the same; INT64_MAX = none */
-	struct LlmAsker *next;  /* of the request, in order of submission */
+	int64_t submitted;     /* microseconds, monotonic */
+	int64_t deadline;      /* the same; INT64_MAX = none */
+	struct LlmAsker *prev; /* of the request, in order of submission */
+	struct LlmAsker *next;
 	struct LlmAsker *chain; /* of the table */
 } LlmAsker;
 
 typedef struct LlmReq
 {
-	LlmAsker *askers;       /* never empty while the request is in the table; the first leads */
+	LlmAsker *askers; /* never empty while the request is in the table; the first leads */
+	LlmAsker *last_asker;
 	LlmSeq seq;             /* owner points back here */
 	LlmSampleParams sample; /* with the model's defaults filled in */
 	int32_t n_new;          /* tokens generated */

@@ -76,14 +76,15 @@ answer_asker(LlmEngine *e, LlmAsker *a, LlmFinish finish, const LlmError *error)
 	answer(e, &result);
 }
 
-/* The sequence is worked on for the first of those who ask, as urgently as any of them wants. */
+/* One of those who ask has left: the sequence is worked on for the first of the others, as urgently as
+ * any of them wants, which is at most as before. */
 static void
 follow_askers(LlmEngine *e, LlmReq *r)
 {
 	const LlmAsker *leader = r->askers;
 	int32_t priority = leader->priority;
 
-	for (const LlmAsker *a = leader->next; a != NULL; a = a->next)
+	for (const LlmAsker *a = leader->next; a != NULL && priority < r->seq.priority; a = a->next)
 		priority = a->priority > priority ? a->priority : priority;
 	llm_sched_assign(e->sched, &r->seq, leader->tenant, leader->key.client, priority);
 }
@@ -251,7 +252,8 @@ req_start(LlmEngine *e, LlmReq *r, const LlmRequest *from, LlmError *err)
 
 		llm_req_join(&e->reqs, twin, r);
 		llm_req_free(r);
-		follow_askers(e, twin);
+		if (a->priority > twin->seq.priority)
+			llm_sched_assign(e->sched, &twin->seq, twin->seq.tenant, twin->seq.client, a->priority);
 		llm_engine_show(e, a, llm_req_safe(twin));
 		return LLM_OK;
 	}
