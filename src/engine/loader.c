@@ -18,6 +18,7 @@
 #define ECHO_PATH "echo:"
 #define KV_PAGES_MAX (1 << 24)
 #define CONTEXT_MAX (1 << 20)
+#define SCORE_ROWS 64 /* outputs of a step beside one per sequence: for prompts that are scored */
 #define TEMPERATURE_DEFAULT 0.7f
 #define TEMPERATURE_MAX 100.0f
 
@@ -235,7 +236,9 @@ limits_open(const LlmLoaderArgs *a, LlmLoaded *m, LlmError *err)
 
 	m->max_rows = a->options->max_batch_tokens;
 	m->max_seqs = a->options->max_running < m->max_rows ? a->options->max_running : m->max_rows;
-	m->max_out = a->all_outputs ? m->max_rows : m->max_seqs;
+	m->max_out = m->max_seqs + SCORE_ROWS;
+	if (a->all_outputs || m->max_out > m->max_rows)
+		m->max_out = m->max_rows;
 	limits = llm_model_limits(m->model, m->max_rows, m->max_out);
 	limits.max_seqs = m->max_seqs;
 	limits.max_pos = m->info.context_length;

@@ -30,7 +30,7 @@ saves(const LlmPrefix *p, LlmSeq *a, LlmSeq *seq)
 	int32_t begin = seq->n_computed > a->n_stored ? seq->n_computed : a->n_stored;
 	int32_t end = begin + LLM_AHEAD_TOKENS_MIN;
 
-	return a->salt == seq->salt && end <= (int32_t) a->tokens.len &&
+	return a->salt == seq->salt && !a->scores && end <= (int32_t) a->tokens.len &&
 		   end < (int32_t) seq->tokens.len && same_beginning(p, a, seq, seq->n_computed, end);
 }
 

@@ -5,7 +5,7 @@
  * this or later steps that both begin with. It keeps its pages, gets no rows, and goes on from the
  * cache once the tokens are stored. The first in order never waits, and who waits does so only for
  * tokens that are not stored yet, so all make progress; somebody that was cancelled or preempted is
- * not before it any more.
+ * not before it any more. Nobody waits for one that scores: few rows of it may run in a step.
  */
 #ifndef LLM_SCHED_AHEAD_H
 #define LLM_SCHED_AHEAD_H

@@ -57,7 +57,9 @@ llm_sched_create(const LlmSchedOptions *o, LlmSched **out, LlmError *err)
 	s->o = *o;
 	s->max_rows = o->max_rows;
 	s->max_running = o->max_running;
-	s->max_out = o->max_out != 0 ? o->max_out : o->max_rows;
+	s->max_out = o->max_out;
+	if (o->max_out == 0)
+		s->max_out = o->max_rows > o->max_running ? o->max_rows : o->max_running;
 	s->running = calloc((size_t) o->max_running, sizeof(*s->running));
 	s->plan.items = calloc((size_t) o->max_running, sizeof(*s->plan.items));
 	s->plan.copies =
@@ -282,8 +284,16 @@ step_decodes(LlmSched *s, int32_t n_left)
 	}
 }
 
-/* The next chunk of running[i], as long as rows and outputs are left. Every decode has had its output,
- * so what a full step of outputs cuts off is at most a row that completes and a tail of scores. */
+/* Outputs that one more sequence may take: each that has no rows yet keeps one, so that who scores
+ * holds nobody up. Only who was admitted in this very step may find none left. */
+static int32_t
+outputs_left(const LlmSched *s)
+{
+	return s->max_out - s->plan.n_out - (s->n_running - s->plan.n_items - 1);
+}
+
+/* The next chunk of running[i], as long as rows and outputs are left: scores, and at times the row that
+ * completes, wait for a later step. */
 static void
 step_prefill(LlmSched *s, int32_t i)
 {
@@ -292,7 +302,7 @@ step_prefill(LlmSched *s, int32_t i)
 
 	if (n > 0 && llm_sched_ahead_waits(s->prefix, s->running, i, seq))
 		return;
-	while (n > 0 && outputs(seq, n) > s->max_out - s->plan.n_out)
+	while (n > 0 && outputs(seq, n) > outputs_left(s))
 		n--;
 	if (n > 0)
 		schedule(s, seq, n);

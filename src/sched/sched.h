@@ -34,9 +34,13 @@
  * Bounds in steps for what is not preempted, with R = max_rows, r = max(1, R / 8) and D decodes:
  *   - a decode has a row in every step while D <= R - r, whatever arrives; else at least one in
  *     ceil(D / (R - r)) steps (R = 1: in 2 D);
- *   - the best unfinished prefill of n rows ends within ceil(n / max(r, R - D)) steps (R = 1: 2 n);
+ *   - the best unfinished prefill of n rows ends within ceil(n / max(r, R - D)) steps (R = 1: 2 n).
+ *     One that scores also needs an output per row: it has those that nobody else who runs could
+ *     need, at least max_out - running + 1 in a step;
  *   - an admission needs rows that no running prefill takes. So a newcomer with the smallest account
- *     waits for one unfinished prefill at most, and for a place.
+ *     waits for a place and for one unfinished prefill: for more only where a step had rows left while
+ *     prefills had not ended, because they scored or waited for what another computes. Those were
+ *     all admitted before it came.
  *
  * Progress: the running sequence of highest priority and earliest ticket is never preempted for
  * want of pages, and llm_sched_submit refuses what the whole pool could not hold.
@@ -61,7 +65,7 @@ typedef struct LlmSchedOptions
 	int32_t n_groups;       /* KV groups; each has its own page ids */
 	int32_t n_pages;        /* pages of each group, with page 0 */
 	int32_t max_rows;       /* rows in a step */
-	int32_t max_out;        /* output rows in a step, >= max_running; 0 = max_rows */
+	int32_t max_out;        /* output rows in a step, >= max_running; 0 = any number */
 	int32_t max_running;    /* running sequences */
 	bool prefix_cache;      /* pages are kept and found by their tokens */
 	uint64_t numerics;      /* of the stored bits: part of the key of cached pages */

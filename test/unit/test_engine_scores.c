@@ -349,6 +349,32 @@ a_prompt_alone_fits_or_is_refused(void **state)
 	run_fini(&r);
 }
 
+/* However many generate beside it, 64 rows of a step are scored. */
+static void
+a_prompt_is_scored_beside_answers(void **state)
+{
+	LlmEngineOptions o = run_options();
+	LlmRequest q = run_request(run_text_of(600), 0);
+	uint64_t id;
+	int n_steps;
+	Run r;
+
+	o.max_running = 4;
+	run_echo_with(&r, o, 1024);
+	for (int i = 0; i < 3; i++)
+		run_submit(&r, run_request("@tokens=400 ab", 400));
+	run_step(&r);
+	run_step(&r);
+	q.raw = true;
+	q.prompt_logprobs = true;
+	id = run_submit(&r, q);
+	for (n_steps = 0; r.of[id].n_done == 0; n_steps++)
+		run_step(&r);
+	assert_in_range(n_steps, 2, 600 / 64 + 2);
+	run_all(&r);
+	run_fini(&r);
+}
+
 static void
 the_end_token_has_one_too(void **state)
 {
@@ -433,6 +459,7 @@ main(void)
 		cmocka_unit_test(they_change_no_answer),
 		cmocka_unit_test(a_prompt_alone_is_scored),
 		cmocka_unit_test(a_prompt_alone_fits_or_is_refused),
+		cmocka_unit_test(a_prompt_is_scored_beside_answers),
 		cmocka_unit_test(the_end_token_has_one_too),
 		cmocka_unit_test(failing_rows_end_their_request_alone),
 		cmocka_unit_test(what_is_too_much_is_refused),

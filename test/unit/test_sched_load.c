@@ -518,6 +518,44 @@ a_small_pool_does_not_thrash(void **state)
 	work_in_a_pool_for_four(false, 1000, 60);
 }
 
+/* A prompt of 400 tokens that scores takes an output for each: who comes meanwhile has his first token
+ * one step later at most, and who begins with the same tokens computes them himself. */
+static void
+a_prompt_that_scores_holds_nobody_up(void **state)
+{
+	for (int same = 0; same < 2; same++)
+	{
+		static World w;
+		LlmSeq *scorer, *other[6];
+
+		memset(&w, 0, sizeof(w));
+		w.n_pages = 100;
+		w.o = (LlmSchedOptions){.n_groups = GROUPS,
+								.n_pages = 100,
+								.max_rows = 512,
+								.max_out = 16,
+								.max_running = 8,
+								.prefix_cache = true,
+								.retired = retired,
+								.arg = &w};
+		world_create(&w);
+		scorer = seq_new(&w, 1, 400, 1);
+		scorer->scores = scorer->fresh = true;
+		world_submit(&w, scorer);
+		world_step(&w, NULL);
+		for (int i = 0; i < 6; i++)
+			other[i] = seq_submit(&w, same ? 1 : 2, 0, 100, 20, false);
+		for (int i = 0; i < 2; i++)
+			world_step(&w, NULL);
+		for (int i = 0; i < 6; i++)
+			assert_true(other[i]->tokens.len > 100);
+		/* It has what the 7 that run do not need themselves, and its own. */
+		assert_in_range(scorer->n_computed, 2 * 10, 399);
+		drain(&w, 400 / 8 + 10);
+		world_fini(&w);
+	}
+}
+
 int
 main(void)
 {
@@ -533,6 +571,7 @@ main(void)
 		cmocka_unit_test(priority_beats_shares),
 		cmocka_unit_test(passers_by_leave_nothing),
 		cmocka_unit_test(a_small_pool_does_not_thrash),
+		cmocka_unit_test(a_prompt_that_scores_holds_nobody_up),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
