@@ -7,20 +7,6 @@
 #include "pg/func.h"
 #include "pg/hidden.h"
 
-static char warning_armed; /* its address is in fn_extra when llm_hidden_arm has been called */
-
-/* An error was hidden: it is counted, and told of at the end of the statement. */
-static void
-note_hidden(FunctionCallInfo fcinfo, const LlmCall *call)
-{
-	if (fcinfo->flinfo->fn_extra == NULL)
-	{
-		llm_hidden_arm(fcinfo->flinfo->fn_mcxt);
-		fcinfo->flinfo->fn_extra = &warning_armed;
-	}
-	llm_hidden_note(llm_call_error_text(call));
-}
-
 static Datum
 run(FunctionCallInfo fcinfo, LlmFuncKind kind)
 {
@@ -34,7 +20,7 @@ run(FunctionCallInfo fcinfo, LlmFuncKind kind)
 	llm_call_wait(call);
 	result = llm_call_result(call, &fcinfo->isnull, &failed);
 	if (failed)
-		note_hidden(fcinfo, call);
+		llm_hidden_note(fcinfo->flinfo->fn_mcxt, llm_call_error_text(call));
 	llm_call_free(call);
 	return result;
 }

@@ -14,7 +14,8 @@
 #include "utils/palloc.h"
 
 static int64 n_hidden = 0;
-static char first_hidden[256]; /* the first of them */
+static char first_hidden[256];     /* the first of them */
+static MemoryContext armed = NULL; /* that was noted last, while it is there */
 
 static void
 warn(void)
@@ -36,6 +37,7 @@ warn(void)
 static void
 memory_goes(void *arg)
 {
+	armed = NULL;
 	if (IsTransactionState() && !IsAbortedTransactionBlockState())
 		warn();
 }
@@ -49,12 +51,16 @@ transaction_ends(XactEvent event, void *arg)
 		n_hidden = 0;
 }
 
-void
-llm_hidden_arm(MemoryContext cxt)
+/* Rows of one expression need one callback, not one each. */
+static void
+arm(MemoryContext cxt)
 {
 	static bool registered = false;
-	MemoryContextCallback *callback = MemoryContextAllocZero(cxt, sizeof(MemoryContextCallback));
+	MemoryContextCallback *callback;
 
+	if (cxt == armed)
+		return;
+	callback = MemoryContextAllocZero(cxt, sizeof(MemoryContextCallback));
 	if (!registered)
 	{
 		RegisterXactCallback(transaction_ends, NULL);
@@ -62,11 +68,13 @@ llm_hidden_arm(MemoryContext cxt)
 	}
 	callback->func = memory_goes;
 	MemoryContextRegisterResetCallback(cxt, callback);
+	armed = cxt;
 }
 
 void
-llm_hidden_note(const char *error)
+llm_hidden_note(MemoryContext cxt, const char *error)
 {
+	arm(cxt);
 	if (n_hidden++ == 0)
 		strlcpy(first_hidden, error, sizeof(first_hidden));
 }

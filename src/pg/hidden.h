@@ -4,11 +4,8 @@
 
 #include "postgres.h"
 
-/* Have the WARNING, if one is due by then, come when cxt (memory of a running plan or expression)
- * is reset or deleted. Once per plan node or expression is enough. */
-extern void llm_hidden_arm(MemoryContext cxt);
-
-/* Count one hidden error. */
-extern void llm_hidden_note(const char *error);
+/* Count one hidden error. The WARNING comes when cxt (memory of the running plan or expression) is
+ * reset or deleted. */
+extern void llm_hidden_note(MemoryContext cxt, const char *error);
 
 #endif

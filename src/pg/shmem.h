@@ -3,9 +3,10 @@
  *
  * Locks. control->lock (LWLock) guards the status, the supervisor's number and restart_requested;
  * only the supervisor writes them, except restart_requested, which anyone sets. It is held for copies
- * only. `changed` is broadcast after a change of the status. An activity slot belongs to the backend with that proc number: only it writes, under its
- * changecount (odd = being written); readers copy and compare. A slot outlives its backend: it counts
- * only while the process of that number still has the slot's pid.
+ * only. `changed` is broadcast after a change of the status. An activity slot belongs to the backend
+ * with that proc number: only it writes, under its changecount (odd = being written); readers copy
+ * and compare. A slot outlives its backend: it counts only while the process of that number still
+ * has the slot's pid.
  */
 #ifndef LLM_PG_SHMEM_H
 #define LLM_PG_SHMEM_H

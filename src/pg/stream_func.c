@@ -54,8 +54,7 @@ llm_generate_stream(PG_FUNCTION_ARGS)
 	(void) llm_call_result(call, &isnull, &failed);
 	if (!failed)
 		SRF_RETURN_DONE(set);
-	llm_hidden_arm(fcinfo->flinfo->fn_mcxt);
-	llm_hidden_note(llm_call_error_text(call));
+	llm_hidden_note(fcinfo->flinfo->fn_mcxt, llm_call_error_text(call));
 	llm_call_free(call);
 	set->user_fctx = NULL;
 	SRF_RETURN_NEXT_NULL(set);

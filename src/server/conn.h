@@ -9,9 +9,10 @@
  * DONE or ERROR has been given to the kernel, which is before the client can have read it: a correct
  * client is never over the limit, and what it has not read yet stays bounded by the same number. So
  * an idle cursor costs its own buffer and slows nobody else down. CANCEL gives the credit back in
- * any case; the answer may wait in the buffer already, so that is bounded by itself. LOAD(now), UNLOAD and STATS have a
- * small allowance of their own. Bytes are counted as whole SUBMIT frames, while clients count what
- * they call prompt bytes; the server only needs a bound, so it allows several times the grant.
+ * any case; the answer may wait in the buffer already, so that is bounded by itself. LOAD(now),
+ * UNLOAD and STATS have a small allowance of their own. Bytes are counted as whole SUBMIT frames,
+ * while clients count what they call prompt bytes; the server only needs a bound, so it allows
+ * several times the grant.
  *
  * I/O thread only.
  */

@@ -4,10 +4,10 @@
  * The node keeps a ring of rows that it has read from its child. It reads them in lots, a quarter of
  * the window at least, and submits a lot's calls with common beginnings of prompts side by side
  * (grouping.h), as soon as flow control lets them; rows leave at the head, in input order, when their
- * own calls are finished. A row that is waited for goes before all others. The window (rows that may be read ahead) starts small and doubles, so that LIMIT, EXISTS
- * and cursors waste little; work_mem bounds its bytes. A row's error is raised when that row is
- * emitted, never before. The engine is contacted by the first row alone: EXPLAIN without ANALYZE
- * costs nothing.
+ * own calls are finished. A row that is waited for goes before all others. The window (rows that may
+ * be read ahead) starts small and doubles, so that LIMIT, EXISTS and cursors waste little; work_mem
+ * bounds its bytes. A row's error is raised when that row is emitted, never before. The engine is
+ * contacted by the first row alone: EXPLAIN without ANALYZE costs nothing.
  *
  * ExecScan() is not used: with scanrelid 0 its EvalPlanQual branch would want a recheck method; the
  * child does that work.
@@ -235,12 +235,8 @@ note_call(LlmNodeState *node, const LlmCall *call, bool failed)
 
 	if (model != NULL && (node->model == NULL || strcmp(node->model, model) != 0))
 		node->model = MemoryContextStrdup(node->css.ss.ps.state->es_query_cxt, model);
-	if (!failed)
-		return;
-	if (!node->armed)
-		llm_hidden_arm(node->css.ss.ps.state->es_query_cxt);
-	node->armed = true;
-	llm_hidden_note(llm_call_error_text(call));
+	if (failed)
+		llm_hidden_note(node->css.ss.ps.state->es_query_cxt, llm_call_error_text(call));
 }
 
 /* Wait for the oldest row and put it into the scan slot; its error is raised here. */

@@ -64,7 +64,6 @@ typedef struct LlmNodeState
 	int window;                 /* rows that may be read ahead now */
 	int until_grow;             /* rows to emit before the window doubles */
 	bool eof;                   /* the child is exhausted */
-	bool armed;                 /* the WARNING about hidden errors is arranged for */
 	int peak;                   /* most rows in flight at once */
 	const char *model;          /* name of the model of the last call, in es_query_cxt */
 	LlmCallUsage usage;         /* sums over the rows that have left the ring */
