@@ -37,6 +37,7 @@ llm_memory_total(void)
 int64_t
 llm_memory_available(void)
 {
+	int64_t total = llm_memory_total(), left;
 	FILE *f = fopen("/proc/meminfo", "re");
 	char line[128];
 	long long kib = -1;
@@ -46,9 +47,9 @@ llm_memory_available(void)
 			kib = -1;
 	if (f != NULL)
 		fclose(f);
-	if (kib >= 0)
-		return (int64_t) kib * 1024;
-	return (int64_t) sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
+	left = kib >= 0 ? (int64_t) kib * 1024
+					: (int64_t) sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
+	return left < total ? left : total;
 }
 
 /* Large blocks come from mmap, so that their pages are zero without being touched: a KV pool of

@@ -275,8 +275,6 @@ void llm_engine_cancel_client(LlmEngine *e, uint64_t client);
 /* Run one step when there is work. *idle = nothing is waiting or running. A failure is the device's:
  * every running request has then ended with it. */
 LlmStatus llm_engine_step(LlmEngine *e, bool *idle, LlmError *err);
-/* Milliseconds until the next request times out while nothing else is to do; -1 = never. */
-int llm_engine_next_timeout_ms(const LlmEngine *e);
 
 /* ---- watching ---- */
 

@@ -45,17 +45,6 @@ expire(LlmEngine *e)
 	e->next_deadline = next_deadline;
 }
 
-int
-llm_engine_next_timeout_ms(const LlmEngine *e)
-{
-	int64_t left;
-
-	if (e->reqs.n == 0 || e->next_deadline == INT64_MAX)
-		return -1;
-	left = e->next_deadline - llm_engine_now();
-	return left <= 0 ? 0 : (int) ((left + 999) / 1000);
-}
-
 /* ---- the batch ---- */
 
 static LlmReq *
