@@ -36,6 +36,13 @@ CREATE TYPE llm.result AS (
 	error text
 );
 
+-- ---- what the planner asks about calls: their cost, and the rows of a stream ----
+
+CREATE FUNCTION llm.call_support(internal)
+RETURNS internal
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE
+AS 'MODULE_PATHNAME', 'llm_call_support';
+
 -- ---- generation: not strict (NULL means the default), once per row ----
 
 CREATE FUNCTION @extschema@.llm_generate(
@@ -50,7 +57,7 @@ CREATE FUNCTION @extschema@.llm_generate(
 	on_error text DEFAULT NULL,
 	options jsonb DEFAULT NULL)
 RETURNS text
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_generate_text';
 
 CREATE FUNCTION @extschema@.llm_generate(
@@ -65,7 +72,7 @@ CREATE FUNCTION @extschema@.llm_generate(
 	on_error text DEFAULT NULL,
 	options jsonb DEFAULT NULL)
 RETURNS text[]
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_generate_array';
 
 CREATE FUNCTION @extschema@.llm_generate_result(
@@ -80,7 +87,7 @@ CREATE FUNCTION @extschema@.llm_generate_result(
 	on_error text DEFAULT NULL,
 	options jsonb DEFAULT NULL)
 RETURNS llm.result
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_generate_result';
 
 CREATE FUNCTION @extschema@.llm_generate_stream(
@@ -95,7 +102,7 @@ CREATE FUNCTION @extschema@.llm_generate_stream(
 	on_error text DEFAULT NULL,
 	options jsonb DEFAULT NULL)
 RETURNS SETOF text
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 ROWS 100
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 ROWS 100 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_generate_stream';
 
 CREATE FUNCTION @extschema@.llm_chat(
@@ -109,36 +116,36 @@ CREATE FUNCTION @extschema@.llm_chat(
 	on_error text DEFAULT NULL,
 	options jsonb DEFAULT NULL)
 RETURNS jsonb
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_chat';
 
 -- ---- tokens ----
 
 CREATE FUNCTION @extschema@.llm_tokenize(input text, model text DEFAULT NULL)
 RETURNS int[]
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_tokenize';
 
 CREATE FUNCTION @extschema@.llm_detokenize(tokens int[], model text DEFAULT NULL)
 RETURNS text
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_detokenize';
 
 CREATE FUNCTION @extschema@.llm_count_tokens(input text, model text DEFAULT NULL)
 RETURNS int
-LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000
+LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_count_tokens';
 
 -- ---- prefixes ----
 
 CREATE FUNCTION @extschema@.llm_pin_prefix(text text, model text DEFAULT NULL)
 RETURNS int
-LANGUAGE C VOLATILE PARALLEL UNSAFE COST 10000
+LANGUAGE C VOLATILE PARALLEL UNSAFE COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_pin_prefix';
 
 CREATE FUNCTION @extschema@.llm_unpin_prefix(text text, model text DEFAULT NULL)
 RETURNS void
-LANGUAGE C VOLATILE PARALLEL UNSAFE COST 10000
+LANGUAGE C VOLATILE PARALLEL UNSAFE COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_unpin_prefix';
 
 -- ---- models: foreign servers of one wrapper ----
@@ -468,6 +475,8 @@ COMMENT ON FUNCTION @extschema@.llm_model_unload(text)
 	IS 'free the memory of a model; for its owner';
 COMMENT ON FUNCTION @extschema@.llm_engine_restart()
 	IS 'start a new engine process; running requests go on in it';
+COMMENT ON FUNCTION llm.call_support(internal)
+	IS 'tells the planner what calls cost';
 COMMENT ON FUNCTION llm.llm_infer_validator(text[], oid)
 	IS 'checks the options of models';
 COMMENT ON FUNCTION llm.stat_get_engine()

@@ -1,0 +1,70 @@
+-- planning.sql - what the planner is told about calls: cost, rows and the order of quals, with no engine asked
+\set ECHO none
+\getenv srcdir PG_ABS_SRCDIR
+\set prepare :srcdir '/test/regress/prepare.sql'
+\i :prepare
+
+CREATE TEMP TABLE docs (id int PRIMARY KEY, body text, long text, grp int);
+INSERT INTO docs SELECT i, 'b' || i, repeat('x', 1600), i % 5 FROM generate_series(1, 100) i;
+ANALYZE docs;
+CREATE TEMP TABLE groups (grp int PRIMARY KEY, name text);
+INSERT INTO groups SELECT i, 'g' || i FROM generate_series(0, 4) i;
+ANALYZE groups;
+
+-- cost per row of an expression over docs, and rows of the topmost node
+CREATE FUNCTION cost_of(expression text) RETURNS numeric LANGUAGE plpgsql AS $$
+DECLARE
+	bare json;
+	called json;
+BEGIN
+	EXECUTE 'EXPLAIN (FORMAT JSON) SELECT id FROM docs' INTO bare;
+	EXECUTE 'EXPLAIN (FORMAT JSON) SELECT id, ' || expression || ' FROM docs' INTO called;
+	RETURN round(((called -> 0 -> 'Plan' ->> 'Total Cost')::numeric - (bare -> 0 -> 'Plan' ->> 'Total Cost')::numeric) / 100, 1);
+END
+$$;
+CREATE FUNCTION rows_of(query text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO plan;
+	RETURN plan -> 0 -> 'Plan' ->> 'Plan Rows';
+END
+$$;
+
+SET llm_infer.enable_batch = off;
+SELECT requests_of($$EXPLAIN SELECT llm_generate(body), llm_generate_stream(body) FROM docs$$);
+-- by length of the answer: argument, key, setting
+SELECT cost_of('llm_count_tokens(body)') AS tokens, cost_of('llm_generate(body, max_tokens => 1)') AS one, cost_of('llm_generate(body)') AS usual, cost_of('llm_generate(body, max_tokens => 1000)') AS long;
+SELECT cost_of('llm_generate(body, max_tokens => 8)') = cost_of($$llm_generate(body, options => '{"max_tokens": 8}')$$) AS key, cost_of('llm_generate(body, max_tokens => grp)') = cost_of('llm_generate(body)') AS unknown_is_the_setting;
+SET llm_infer.max_tokens = 8;
+SELECT cost_of('llm_generate(body)') = cost_of('llm_generate(body, max_tokens => 8)') AS setting;
+SET llm_infer.max_tokens = -1;
+SELECT cost_of('llm_generate(body)') = cost_of('llm_generate(body, max_tokens => 1024)') AS room_left;
+RESET llm_infer.max_tokens;
+-- by width of the prompt: statistics, constants
+SELECT cost_of('llm_count_tokens(long)') - cost_of('llm_count_tokens(body)') AS column, cost_of($$llm_count_tokens(repeat('x', 4000))$$) - cost_of($$llm_count_tokens('x')$$) AS constant;
+SELECT cost_of($$llm_generate(body, system_prompt => repeat('x', 400))$$) - cost_of('llm_generate(body)') AS system;
+-- by number of answers
+SELECT cost_of($$llm_generate(ARRAY[body, 'b'], max_tokens => 100)$$) AS two, cost_of($$llm_generate(ARRAY[body, 'b'], max_tokens => 100, options => '{"n": 3}')$$) AS six, cost_of($$llm_generate('{a,b,c}'::text[], max_tokens => 100)$$) AS three;
+SELECT cost_of($$llm_chat('[{"role": "user", "content": "hi"}]', max_tokens => 1)$$) AS chat, cost_of($$llm_generate_result(body, max_tokens => 1)$$) AS result;
+-- options that are wrong are the call's error, not the plan's
+SELECT cost_of($$llm_generate(body, max_tokens => -5)$$) = cost_of($$llm_generate(body, max_tokens => 1024)$$) AS negative, cost_of($$llm_generate(body, options => '[1]')$$) = cost_of('llm_generate(body)') AS not_an_object,
+	cost_of($$llm_generate(body, options => '{"max_tokens": "x", "n": 1e40}')$$) = cost_of('llm_generate(body)') AS not_numbers;
+
+-- a stream's rows
+SELECT rows_of($$SELECT * FROM llm_generate_stream('x', max_tokens => 7)$$), rows_of($$SELECT * FROM llm_generate_stream('x')$$), rows_of($$SELECT * FROM llm_generate_stream('x', max_tokens => 0)$$);
+SELECT rows_of($$SELECT llm_generate_stream(body, max_tokens => 3) FROM docs$$);
+
+-- cheap quals, then token counts, then short generations, then long ones, whatever the order in which they are written
+EXPLAIN (COSTS OFF) SELECT id FROM docs
+WHERE llm_generate('a' || body, max_tokens => 200) = 'a' AND llm_generate('b' || body, max_tokens => 2) = 'b' AND llm_count_tokens(body) > 2 AND grp = 1;
+EXPLAIN (COSTS OFF) SELECT id FROM docs WHERE llm_generate(body) = 'a' AND llm_generate('b' || body, options => '{"max_tokens": 2}') = 'b';
+RESET llm_infer.enable_batch;
+EXPLAIN (COSTS OFF) SELECT id FROM docs
+WHERE llm_generate('a' || body, max_tokens => 200) = 'a' AND llm_generate('b' || body, max_tokens => 2) = 'b' AND llm_count_tokens(body) > 2 AND grp = 1;
+SELECT requests_of($$SELECT id FROM docs WHERE llm_generate('a' || body, max_tokens => 200) = 'ab7' AND llm_count_tokens(body) = 2 AND grp = 2$$) AS of_2_and_7;
+-- a join: the side with the calls is scanned once
+EXPLAIN (COSTS OFF) SELECT d.id, g.name FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body) = 'x' AND g.name = 'g1';
+
+DROP FUNCTION cost_of(text);
+DROP FUNCTION rows_of(text);
