@@ -21,6 +21,7 @@
 #include "pg/chat.h"
 #include "pg/client.h"
 #include "pg/compat.h"
+#include "pg/distinct.h"
 #include "pg/encoding.h"
 #include "pg/func.h"
 #include "pg/guc.h"
@@ -30,6 +31,13 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+
+/* A request that a call shares with others of its statement. */
+typedef struct Share
+{
+	LlmDistinct *request; /* NULL = the call has one of its own */
+	bool first;           /* made for this call: its tokens are on its bill */
+} Share;
 
 struct LlmCall
 {
@@ -41,8 +49,10 @@ struct LlmCall
 	const char *hidden;         /* first error that on_error hid, NULL = none */
 	const char *model;          /* NULL until resolved */
 	int n;                      /* requests: prompts, each n_answers times; 1 but for arrays */
+	bool repeatable;            /* answers are a function of the requests */
 	int n_answers;              /* per prompt, 1 and up */
 	LlmClientRequest *requests; /* [n] the answers of a prompt side by side */
+	Share *shares;              /* [n] NULL = requests are the call's own */
 	bool *nulls;                /* [n / n_answers] elements without a request; NULL = none */
 	int ndim;                   /* shape of the array */
 	int dims[MAXDIM];
@@ -58,7 +68,11 @@ take_back(void *arg)
 	LlmCall *call = arg;
 
 	for (int i = 0; i < call->n; i++)
+	{
+		if (call->shares && call->shares[i].request)
+			llm_distinct_release(call->shares[i].request);
 		llm_client_end(&call->requests[i]);
+	}
 	call->n = 0;
 }
 
@@ -77,6 +91,36 @@ static bool
 is_null_element(const LlmCall *call, int i)
 {
 	return call->nulls && call->nulls[i / call->n_answers];
+}
+
+/* Request i, which may be shared. */
+static LlmClientRequest *
+request_at(const LlmCall *call, int i)
+{
+	return call->shares && call->shares[i].request ? llm_distinct_request(call->shares[i].request)
+												   : &call->requests[i];
+}
+
+/* Requests that are filled in and give what others of the statement give are those others. */
+static void
+share_requests(LlmCall *call)
+{
+	call->shares = MemoryContextAllocExtended(call->cxt, sizeof(Share) * Max(call->n, 1),
+											  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	for (int i = 0; i < call->n; i++)
+	{
+		LlmClientRequest *req = &call->requests[i];
+		Share *share = &call->shares[i];
+
+		if (is_null_element(call, i))
+			continue;
+		share->request = llm_distinct_hold(req, &share->first);
+		if (share->request == NULL || call->n_answers > 1 || req->submit.prompt.data == NULL)
+			continue;
+		/* the shared one has a copy of it */
+		pfree(req->submit.prompt.data);
+		req->submit.prompt = (ProtobufCBinaryData){0};
+	}
 }
 
 /* Make room for n requests to one model. */
@@ -219,10 +263,12 @@ create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 	Datum one = args[0].value;
 	Datum *prompts = &one;
 	bool *nulls = NULL;
+	bool greedy;
 	int n = 1;
 
 	if (!llm_options_read(&o, args, f))
 		return false;
+	greedy = o.has_temperature && o.temperature == 0;
 	call->on_error = o.on_error;
 	if (!check_options(call, &o, f))
 		return false;
@@ -250,11 +296,16 @@ create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 		else if (call->func->kind != LLM_FUNC_CHAT && !copy_prompt(req, prompts[i / o.n], f))
 			return false;
 		req->submit.has_prompt = call->func->kind != LLM_FUNC_CHAT;
-		/* Drawn here, so that a resubmission after a crash gives the same text. */
+		/* Drawn here, so that a resubmission after a crash gives the same text. Without noise there
+		 * is nothing to draw. */
 		req->submit.has_seed = true;
-		req->submit.seed = o.has_seed ? seed_of_answer((uint64) o.seed, i % o.n)
-									  : pg_prng_uint64(&pg_global_prng_state);
+		if (greedy)
+			req->submit.seed = 0;
+		else
+			req->submit.seed = o.has_seed ? seed_of_answer((uint64) o.seed, i % o.n)
+										  : pg_prng_uint64(&pg_global_prng_state);
 	}
+	call->repeatable = (greedy || o.has_seed) && !submit.stream;
 	return true;
 }
 
@@ -343,8 +394,9 @@ llm_call_create(const LlmFunc *func, int nargs, const NullableDatum *args, Memor
 	call->callback.arg = call;
 	MemoryContextRegisterResetCallback(own, &call->callback);
 	call->n_answers = 1;
-	if (check_environment(&call->failure))
-		(void) create_requests(call, args, &call->failure);
+	if (check_environment(&call->failure) && create_requests(call, args, &call->failure) &&
+		call->repeatable)
+		share_requests(call);
 	MemoryContextSwitchTo(old);
 	return call;
 }
@@ -364,7 +416,7 @@ llm_call_submit(LlmCall *call, bool wait)
 		return true;
 	for (int i = 0; i < call->n; i++)
 	{
-		LlmClientRequest *req = &call->requests[i];
+		LlmClientRequest *req = request_at(call, i);
 
 		if (is_null_element(call, i) || req->state == LLM_CLIENT_SENT ||
 			req->state == LLM_CLIENT_FINISHED)
@@ -385,7 +437,7 @@ llm_call_finished(const LlmCall *call)
 	if (call->failure.sqlstate != 0)
 		return true;
 	for (int i = 0; i < call->n; i++)
-		if (!is_null_element(call, i) && call->requests[i].state != LLM_CLIENT_FINISHED)
+		if (!is_null_element(call, i) && request_at(call, i)->state != LLM_CLIENT_FINISHED)
 			return false;
 	return true;
 }
@@ -397,8 +449,8 @@ llm_call_wait(LlmCall *call)
 	if (call->failure.sqlstate != 0)
 		return;
 	for (int i = 0; i < call->n; i++)
-		if (!is_null_element(call, i) && call->requests[i].state != LLM_CLIENT_FINISHED)
-			llm_client_wait(&call->requests[i]);
+		if (!is_null_element(call, i) && request_at(call, i)->state != LLM_CLIENT_FINISHED)
+			llm_client_wait(request_at(call, i));
 }
 
 void
@@ -426,7 +478,7 @@ llm_call_prompt(const LlmCall *call, LlmCallPrompt *out)
 		i++;
 	if (i == call->n || call->failure.sqlstate != 0)
 		return false;
-	m = &call->requests[i].submit;
+	m = &request_at(call, i)->submit;
 	out->model = call->model;
 	out->system = bytes_of(m->system);
 	out->prompt = bytes_of(m->prompt);
@@ -454,7 +506,7 @@ raise_or_hide(LlmCall *call, const LlmFailure *f)
 static const LlmClientAnswer *
 answer_or_null(LlmCall *call, int i)
 {
-	LlmClientRequest *req = &call->requests[i];
+	LlmClientRequest *req = request_at(call, i);
 
 	if (is_null_element(call, i))
 		return NULL;
@@ -544,9 +596,9 @@ llm_call_result(LlmCall *call, bool *isnull, bool *failed)
 	else
 	{
 		if (f->sqlstate == 0)
-			f = &call->requests[0].failure;
+			f = &request_at(call, 0)->failure;
 		if (f->sqlstate == 0)
-			result = one_result(call, &call->requests[0].answer);
+			result = one_result(call, &request_at(call, 0)->answer);
 		else
 		{
 			raise_or_hide(call, f);
@@ -564,7 +616,7 @@ llm_call_result(LlmCall *call, bool *isnull, bool *failed)
 bool
 llm_call_next_piece(LlmCall *call, Datum *piece)
 {
-	LlmClientRequest *req = &call->requests[0];
+	LlmClientRequest *req = request_at(call, 0);
 	const char *utf8;
 	Size n;
 
@@ -583,11 +635,15 @@ llm_call_usage(const LlmCall *call, LlmCallUsage *usage)
 {
 	for (int i = 0; i < call->n; i++)
 	{
-		const LlmClientRequest *req = &call->requests[i];
+		const LlmClientRequest *req = request_at(call, i);
 		const LlmClientAnswer *a = &req->answer;
 
 		if (req->n_sent > 0)
 			usage->requests++;
+		if (call->shares && call->shares[i].request && !call->shares[i].first)
+			continue;
+		if (req->n_sent > 0)
+			usage->distinct++;
 		if (req->state != LLM_CLIENT_FINISHED || req->failure.sqlstate != 0)
 			continue;
 		usage->prompt_tokens += a->prompt_tokens;
@@ -609,7 +665,12 @@ llm_call_model(const LlmCall *call)
 Size
 llm_call_nbytes(const LlmCall *call)
 {
-	return MemoryContextMemAllocated(call->cxt, true);
+	Size n = MemoryContextMemAllocated(call->cxt, true);
+
+	for (int i = 0; call->shares && i < call->n; i++)
+		if (call->shares[i].request && call->shares[i].first)
+			n += llm_distinct_nbytes(call->shares[i].request);
+	return n;
 }
 
 const char *

@@ -23,11 +23,12 @@ extern const LlmFunc *llm_func_find(Oid funcid);
 /* Counters of one or many calls, for EXPLAIN. */
 typedef struct LlmCallUsage
 {
-	int64 requests; /* sent to the engine */
+	int64 requests; /* asked for */
+	int64 distinct; /* of them sent to the engine: the others share an answer (distinct.h) */
 	int64 prompt_tokens;
 	int64 cached_tokens;
 	int64 completion_tokens;
-	double queue_ms; /* sums over requests */
+	double queue_ms; /* sums over those sent */
 	double first_token_ms;
 	uint64 numerics_key; /* of the last answer, 0 = none */
 } LlmCallUsage;

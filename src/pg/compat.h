@@ -52,6 +52,15 @@
 #include "storage/waiteventset.h"
 #endif
 
+/* ExecutorRun_hook's last parameter, in declarations and in calls. */
+#if PG_VERSION_NUM >= 180000
+#define LLM_COMPAT_ONCE_PARAM
+#define LLM_COMPAT_ONCE_ARG
+#else
+#define LLM_COMPAT_ONCE_PARAM , bool once
+#define LLM_COMPAT_ONCE_ARG , once
+#endif
+
 /* The library is built with hidden visibility, and 15 marks no exports: what the server looks up by
  * name is declared between these two. */
 #define LLM_EXPORTS_BEGIN _Pragma("GCC visibility push(default)")

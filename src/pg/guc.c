@@ -24,6 +24,7 @@ char *llm_guc_default_model = NULL;
 int llm_guc_max_tokens = 256;
 double llm_guc_temperature = -1;
 bool llm_guc_enable_batch = true;
+bool llm_guc_enable_distinct = true;
 int llm_guc_max_lookahead_rows = 256;
 int llm_guc_timeout = 0;
 int llm_guc_on_error = LLM_ON_ERROR_ERROR;
@@ -121,6 +122,9 @@ static const Setting settings[] = {
 	 gettext_noop("Sampling temperature; 0 is greedy, -1 the model's own.")},
 	{"llm_infer.enable_batch", SETTING_BOOL, &llm_guc_enable_batch, NULL, true, 0, 0, PGC_USERSET,
 	 0, gettext_noop("Lets plans hand many rows to the engine at once.")},
+	{"llm_infer.enable_distinct", SETTING_BOOL, &llm_guc_enable_distinct, NULL, true, 0, 0,
+	 PGC_USERSET, 0,
+	 gettext_noop("Asks for what is greedy or seeded once per distinct input of a statement.")},
 	{"llm_infer.max_lookahead_rows", SETTING_INT, &llm_guc_max_lookahead_rows, NULL, 256, 1, 65536,
 	 PGC_USERSET, 0, gettext_noop("Most rows that a plan reads ahead of the row it returns.")},
 	{"llm_infer.timeout", SETTING_INT, &llm_guc_timeout, NULL, 0, 0, INT_MAX, PGC_USERSET,

@@ -28,6 +28,7 @@ extern char *llm_guc_default_model; /* '' = the only one there is */
 extern int llm_guc_max_tokens;      /* 256 */
 extern double llm_guc_temperature;  /* -1 = the model's own */
 extern bool llm_guc_enable_batch;
+extern bool llm_guc_enable_distinct;
 extern int llm_guc_max_lookahead_rows;
 extern int llm_guc_timeout; /* ms, 0 = none */
 extern int llm_guc_on_error;

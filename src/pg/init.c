@@ -4,6 +4,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pg/compat.h"
+#include "pg/distinct.h"
 #include "pg/guc.h"
 #include "pg/node/plan.h"
 #include "pg/shmem.h"
@@ -28,4 +29,5 @@ _PG_init(void)
 		llm_supervisor_init();
 	}
 	llm_node_init();
+	llm_distinct_init();
 }

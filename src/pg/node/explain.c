@@ -36,8 +36,11 @@ static void
 explain_usage_text(const LlmNodeState *node, const LlmCallUsage *u, ExplainState *es)
 {
 	appendStringInfoSpaces(es->str, es->indent * 2);
-	appendStringInfo(es->str, "LLM Model: %s   Requests: " INT64_FORMAT "   Peak In Flight: %d\n",
-					 node->model != NULL ? node->model : "none", u->requests, node->peak);
+	appendStringInfo(es->str, "LLM Model: %s   Requests: " INT64_FORMAT,
+					 node->model != NULL ? node->model : "none", u->requests);
+	if (u->distinct != u->requests)
+		appendStringInfo(es->str, "   Distinct: " INT64_FORMAT, u->distinct);
+	appendStringInfo(es->str, "   Peak In Flight: %d\n", node->peak);
 	appendStringInfoSpaces(es->str, es->indent * 2);
 	appendStringInfo(es->str,
 					 "LLM Tokens: prompt=" INT64_FORMAT " cached=" INT64_FORMAT
@@ -45,8 +48,8 @@ explain_usage_text(const LlmNodeState *node, const LlmCallUsage *u, ExplainState
 					 u->prompt_tokens, u->cached_tokens, u->completion_tokens);
 	if (es->timing)
 		appendStringInfo(es->str, "   Queue Wait: %.1f ms avg   First Token: %.1f ms avg",
-						 average(u->queue_ms, u->requests),
-						 average(u->first_token_ms, u->requests));
+						 average(u->queue_ms, u->distinct),
+						 average(u->first_token_ms, u->distinct));
 	appendStringInfoChar(es->str, '\n');
 }
 
@@ -56,14 +59,15 @@ explain_usage_properties(const LlmNodeState *node, const LlmCallUsage *u, Explai
 	if (node->model != NULL)
 		ExplainPropertyText("LLM Model", node->model, es);
 	ExplainPropertyInteger("LLM Requests", NULL, u->requests, es);
+	ExplainPropertyInteger("LLM Distinct", NULL, u->distinct, es);
 	ExplainPropertyInteger("LLM Peak In Flight", NULL, node->peak, es);
 	ExplainPropertyInteger("LLM Prompt Tokens", NULL, u->prompt_tokens, es);
 	ExplainPropertyInteger("LLM Cached Tokens", NULL, u->cached_tokens, es);
 	ExplainPropertyInteger("LLM Generated Tokens", NULL, u->completion_tokens, es);
 	if (es->timing)
 	{
-		ExplainPropertyFloat("LLM Queue Wait", "ms", average(u->queue_ms, u->requests), 3, es);
-		ExplainPropertyFloat("LLM First Token", "ms", average(u->first_token_ms, u->requests), 3,
+		ExplainPropertyFloat("LLM Queue Wait", "ms", average(u->queue_ms, u->distinct), 3, es);
+		ExplainPropertyFloat("LLM First Token", "ms", average(u->first_token_ms, u->distinct), 3,
 							 es);
 	}
 }
