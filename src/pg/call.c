@@ -28,6 +28,7 @@
 #include "pg/options.h"
 #include "pg/result.h"
 #include "pg/shmem.h"
+#include "pg/spend.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
@@ -588,6 +589,8 @@ llm_call_result(LlmCall *call, bool *isnull, bool *failed)
 	const LlmFailure *f = &call->failure;
 	Datum result = (Datum) 0;
 
+	/* What it took to get here, rows ahead of this one included. */
+	llm_spend_check();
 	*isnull = false;
 	if (f->sqlstate == 0 && call->func->kind == LLM_FUNC_GENERATE_ARRAY)
 		result = array_result(call);
@@ -623,6 +626,7 @@ llm_call_next_piece(LlmCall *call, Datum *piece)
 	if (call->failure.sqlstate != 0)
 		return false;
 	llm_client_wait_piece(req);
+	llm_spend_check();
 	if (!llm_pieces_any(&req->pieces))
 		return false;
 	utf8 = llm_pieces_take(&req->pieces, &n);

@@ -17,6 +17,7 @@
 #include "pg/inflight.h"
 #include "pg/quota.h"
 #include "pg/shmem.h"
+#include "pg/spend.h"
 #include "pg/traffic.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -192,6 +193,8 @@ wait_for(LlmClientRequest *req, WaitFor what, TimestampTz deadline)
 		long sleep;
 
 		llm_traffic_advance();
+		if (req->counted)
+			llm_spend_check();
 		if (is_waited_for(req, what))
 			break;
 		sleep = check_deadlines(req);
@@ -259,12 +262,13 @@ costs_tokens(const LlmClientRequest *req)
 		   req->submit.kind != LLM__KIND__DETOKENIZE && req->submit.kind != LLM__KIND__UNPIN;
 }
 
-/* False when the role's tokens are spent: then req is FINISHED. */
+/* False when the role's tokens or the statement's are spent: then req is FINISHED. */
 static bool
 admit(LlmClientRequest *req)
 {
 	MemoryContext old = MemoryContextSwitchTo(req->cxt);
-	bool ok = llm_quota_admit(req->submit.role, &req->max_in_flight, &req->failure);
+	bool ok = llm_quota_admit(req->submit.role, &req->max_in_flight, &req->failure) &&
+			  llm_spend_admit(&req->failure);
 
 	MemoryContextSwitchTo(old);
 	if (!ok)

@@ -5,7 +5,7 @@
  * llm_client_begin; while it is unanswered the client keeps it in a list, so the owner must call
  * llm_client_end before the memory goes (calls do that from a memory context callback). Answers are
  * copied into the request's context. Nothing here raises a request's failure: it is kept in it. Only
- * interrupts and out-of-memory leave a wait by an error.
+ * interrupts, a statement that costs too much (spend.h) and out-of-memory leave a wait by an error.
  *
  * Life of a request:   begin -> QUEUED -> SENT -> FINISHED -> end
  *   lost connection    SENT -> QUEUED: sent again to the next engine, same id, same seed

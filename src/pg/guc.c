@@ -26,6 +26,7 @@ double llm_guc_temperature = -1;
 bool llm_guc_enable_batch = true;
 bool llm_guc_enable_distinct = true;
 int llm_guc_max_lookahead_rows = 256;
+int llm_guc_max_statement_tokens = 0;
 int llm_guc_timeout = 0;
 int llm_guc_on_error = LLM_ON_ERROR_ERROR;
 
@@ -127,6 +128,9 @@ static const Setting settings[] = {
 	 gettext_noop("Asks for what is greedy or seeded once per distinct input of a statement.")},
 	{"llm_infer.max_lookahead_rows", SETTING_INT, &llm_guc_max_lookahead_rows, NULL, 256, 1, 65536,
 	 PGC_USERSET, 0, gettext_noop("Most rows that a plan reads ahead of the row it returns.")},
+	{"llm_infer.max_statement_tokens", SETTING_INT, &llm_guc_max_statement_tokens, NULL, 0, 0,
+	 INT_MAX, PGC_USERSET, 0,
+	 gettext_noop("Most tokens, of prompts and answers, that one statement may use; 0 means any.")},
 	{"llm_infer.timeout", SETTING_INT, &llm_guc_timeout, NULL, 0, 0, INT_MAX, PGC_USERSET,
 	 GUC_UNIT_MS, gettext_noop("Time that one call may take; 0 means any.")},
 	{"llm_infer.on_error", SETTING_ENUM, &llm_guc_on_error, NULL, LLM_ON_ERROR_ERROR, 0, 0,

@@ -30,7 +30,8 @@ extern double llm_guc_temperature;  /* -1 = the model's own */
 extern bool llm_guc_enable_batch;
 extern bool llm_guc_enable_distinct;
 extern int llm_guc_max_lookahead_rows;
-extern int llm_guc_timeout; /* ms, 0 = none */
+extern int llm_guc_max_statement_tokens; /* 0 = any number */
+extern int llm_guc_timeout;              /* ms, 0 = none */
 extern int llm_guc_on_error;
 
 /* True when the library came by shared_preload_libraries. */

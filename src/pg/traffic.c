@@ -7,6 +7,7 @@
 #include "pg/connection.h"
 #include "pg/inflight.h"
 #include "pg/shmem.h"
+#include "pg/spend.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "wire/frame.h"
@@ -72,13 +73,15 @@ fail_changed(LlmClientRequest *req)
 					  "Run the statement again.");
 }
 
-/* Put tokens on the bill of the role. A piece of a stream counts as one when it comes, so that
+/* Put tokens on the bill of the role and of the statement. A piece of a stream counts as one when it comes, so that
  * reading nearly all of an answer and then cancelling is not free; the rest comes with the end. */
 static void
 charge(LlmClientRequest *req, int64 prompt, int64 cached, int64 generated)
 {
 	if (req->usage != NULL)
 		llm_usage_charge(req->usage, prompt, cached, generated);
+	if (req->counted)
+		llm_spend_add(prompt + generated);
 	req->n_charged += generated;
 }
 

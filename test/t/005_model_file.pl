@@ -129,8 +129,8 @@ llm_is_well($node, 'files that change');
 	my @before = split /\n/, $node->safe_psql('postgres', "$ask generate_series(0, 2) i");
 	isnt("@before", "@after", 'two models that answer otherwise');
 	my $offset = -s $node->logfile;
-	# one row at a time, until the answers have been the second model's for a while
-	my $s = llm_session($node, q{SET llm_infer.enable_batch = off; } . "$ask generate_series(0, 2999) i");
+	# one row at a time, each asked for, until the answers have been the second model's for a while
+	my $s = llm_session($node, q{SET llm_infer.enable_batch = off; SET llm_infer.enable_distinct = off; } . "$ask generate_series(0, 2999) i");
 	llm_active($node);
 	write_file('moving.new', $two);
 	rename "$dir/moving.new", "$dir/moving.gguf" or die;

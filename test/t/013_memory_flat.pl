@@ -24,13 +24,13 @@ sub memory
 	return $kb;
 }
 
-# Prompts begin in one of 20 ways, all are different, and the store of keys and values is small: pages
+# Prompts begin in one of 20 ways, all are different, every other one is greedy and remembered, and the store of keys and values is small: pages
 # are shared, evicted and computed again all the time.
 sub ask
 {
 	my ($n) = @_;
 	return $session->query_safe(qq{SELECT count(*), count(*) FILTER (WHERE t = p) FROM
-		(SELECT p, llm_generate(p) AS t FROM (SELECT repeat(chr(65 + i % 20), 70) || i AS p FROM generate_series(1, $n) i) q
+		(SELECT p, llm_generate(p, temperature => i % 2) AS t FROM (SELECT i, repeat(chr(65 + i % 20), 70) || i AS p FROM generate_series(1, $n) i) q
 		OFFSET 0) s});
 }
 
