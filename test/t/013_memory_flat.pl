@@ -24,7 +24,8 @@ sub memory
 	return $kb;
 }
 
-# Prompts begin in one of 20 ways, all are different, every other one is greedy and remembered, and the store of keys and values is small: pages
+# Prompts begin in one of 20 ways, all are different, every other one is greedy and remembered, and the
+# store of keys and values is small: pages
 # are shared, evicted and computed again all the time.
 sub ask
 {
