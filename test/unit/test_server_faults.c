@@ -120,7 +120,7 @@ poison_prompt(uint64_t last_poison)
 	assert_int_equal(count_entries(LLM_JOURNAL_GUILTY), n_poison);
 	assert_int_equal(count_entries(LLM_JOURNAL_SUSPECT), 0);
 	close(fd);
-	for (int i = 0; i < 500 && count_entries(LLM_JOURNAL_GUILTY) > 0; i++)
+	for (int i = 0; i < 5000 && count_entries(LLM_JOURNAL_GUILTY) > 0; i++)
 		usleep(2000);
 	assert_int_equal(count_entries(LLM_JOURNAL_GUILTY), 0);
 	expect_alive(&engine);
@@ -151,7 +151,7 @@ test_killed_engine(void **state)
 		snprintf(prompt, sizeof(prompt), "@slow=10 @tokens=100 innocent %d", (int) id);
 		client_submit(fd, id, 1, prompt);
 	}
-	for (int i = 0; i < 1000 && count_entries(LLM_JOURNAL_RUNNING) < 8; i++)
+	for (int i = 0; i < 20000 && count_entries(LLM_JOURNAL_RUNNING) < 8; i++)
 		usleep(1000);
 	assert_int_equal(count_entries(LLM_JOURNAL_RUNNING), 8);
 	kill(engine.pid, SIGKILL);
@@ -182,7 +182,7 @@ test_terminated_engine_blames_nobody(void **state)
 	int fd = client_open(&engine, BACKEND);
 
 	client_submit(fd, 1, 1, LONG);
-	for (int i = 0; i < 1000 && count_entries(LLM_JOURNAL_RUNNING) < 1; i++)
+	for (int i = 0; i < 20000 && count_entries(LLM_JOURNAL_RUNNING) < 1; i++)
 		usleep(1000);
 	engine_stop(&engine);
 	close(fd);
@@ -197,7 +197,7 @@ test_terminated_in_a_step(void **state)
 	int fd = client_open(&engine, BACKEND);
 
 	client_submit(fd, 1, 1, "@hang");
-	for (int i = 0; i < 1000 && count_entries(LLM_JOURNAL_RUNNING) < 1; i++)
+	for (int i = 0; i < 20000 && count_entries(LLM_JOURNAL_RUNNING) < 1; i++)
 		usleep(1000);
 	engine_stop(&engine);
 	close(fd);
@@ -215,7 +215,7 @@ test_hang_is_visible(void **state)
 	int still = 0;
 
 	client_submit(fd, 1, 1, "@hang");
-	for (uint64_t seq = 1; seq < 200 && still < 5; seq++)
+	for (uint64_t seq = 1; seq < 2000 && still < 5; seq++)
 	{
 		usleep(10000);
 		f = engine_ping(&engine, seq);
@@ -245,7 +245,7 @@ submit_innocents(int fd)
 		snprintf(prompt, sizeof(prompt), "@slow=5 @tokens=200 innocent %d", (int) id);
 		client_submit(fd, id, 1, prompt);
 	}
-	for (int i = 0; i < 1000 && count_entries(LLM_JOURNAL_RUNNING) < 4; i++)
+	for (int i = 0; i < 20000 && count_entries(LLM_JOURNAL_RUNNING) < 4; i++)
 		usleep(1000);
 	assert_int_equal(count_entries(LLM_JOURNAL_RUNNING), 4);
 }
@@ -257,7 +257,7 @@ test_crash_of_another_model(void **state)
 	int fd = client_open(&engine, BACKEND);
 
 	close(fd); /* the blame that another test has left goes with it */
-	for (int i = 0; i < 500 && count_entries(LLM_JOURNAL_SUSPECT) > 0; i++)
+	for (int i = 0; i < 5000 && count_entries(LLM_JOURNAL_SUSPECT) > 0; i++)
 		usleep(2000);
 	fd = client_open(&engine, BACKEND);
 	submit_innocents(fd);
