@@ -70,7 +70,8 @@ static void
 answer_stats(LlmEngineThread *w, const LlmCommand *c)
 {
 	LlmEnginePrefixStat *stats = malloc(LLM_PREFIX_ROWS_MAX * sizeof(*stats));
-	LlmPrefixRow *rows = malloc(LLM_PREFIX_ROWS_MAX * sizeof(*rows));
+	LlmPrefixRow *rows =
+		malloc(((size_t) w->residents.n * LLM_PREFIX_ROWS_MAX + 1) * sizeof(*rows));
 	int32_t n = 0;
 
 	for (int32_t i = 0; stats != NULL && rows != NULL && i < w->residents.n; i++)
@@ -78,7 +79,7 @@ answer_stats(LlmEngineThread *w, const LlmCommand *c)
 		const LlmResident *r = w->residents.at[i];
 		int32_t found = llm_engine_prefix_stats(r->engine, stats, LLM_PREFIX_ROWS_MAX);
 
-		for (int32_t k = 0; k < found && n < LLM_PREFIX_ROWS_MAX; k++)
+		for (int32_t k = 0; k < found; k++)
 			if (c->all_prefixes || may_share(stats[k].salt, c->database, c->role))
 				rows[n++] = (LlmPrefixRow){r->spec, stats[k]};
 	}

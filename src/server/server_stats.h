@@ -10,7 +10,7 @@
 #include "server/spec.h"
 
 #define LLM_RESIDENTS_MAX 64     /* models in memory at a time */
-#define LLM_PREFIX_ROWS_MAX 1024 /* of an answer, over all models */
+#define LLM_PREFIX_ROWS_MAX 1024 /* of a model */
 
 typedef struct LlmModelStat
 {

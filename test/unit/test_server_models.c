@@ -255,6 +255,38 @@ test_prefixes_by_model_and_role(void **state)
 	close(fd);
 }
 
+/* Model after model: one with as many rows as it keeps takes none from the next. */
+static void
+test_prefixes_of_many_roles(void **state)
+{
+	enum
+	{
+		ROLES = 1024
+	};
+	int fd = client_open(&engine, 1);
+	Llm__Frame *f;
+	int n_second = 0;
+
+	unload_all(fd);
+	for (uint32_t i = 0; i <= ROLES; i++)
+	{
+		Llm__Submit m = submit_of(1 + i, i < ROLES ? 1 : 2, "x");
+
+		m.has_database = m.has_role = true;
+		m.database = 5;
+		m.role = 100 + i;
+		client_send_submit(fd, &m);
+		expect_done(fd, 1 + i, "x");
+	}
+	f = ask_prefixes(fd, 5000, 0, 0);
+	assert_int_equal(f->stats_reply->n_prefixes, ROLES + 1);
+	for (size_t i = 0; i < f->stats_reply->n_prefixes; i++)
+		n_second += f->stats_reply->prefixes[i]->role == 100 + ROLES;
+	assert_int_equal(n_second, 1);
+	drop(f);
+	close(fd);
+}
+
 /* ---- under a limit ---- */
 
 static void
@@ -646,6 +678,7 @@ main(void)
 		cmocka_unit_test(test_load_and_unload),
 		cmocka_unit_test(test_broken_model),
 		cmocka_unit_test(test_prefixes_by_model_and_role),
+		cmocka_unit_test(test_prefixes_of_many_roles),
 		cmocka_unit_test(test_least_recently_used_goes),
 		cmocka_unit_test(test_limit_shrinks),
 		cmocka_unit_test(test_larger_than_the_limit),
