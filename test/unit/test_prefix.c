@@ -789,6 +789,40 @@ a_page_is_known_by_what_precedes_it(void **state)
 	world_fini(&w);
 }
 
+/* n texts that begin as all do, and then like nothing before. */
+static void
+strangers_come(World *w, char *digit, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		char digits[2] = {(*digit)++, '\0'};
+
+		seq_stored(w, &w->seqs[1], 1, digits, 30);
+		seq_drop(w, &w->seqs[1]);
+	}
+}
+
+/* Only the children used last are looked at; one that is copied from has been used. */
+static void
+a_child_that_is_used_stays_in_sight(void **state)
+{
+	char digit = 'b';
+	World w;
+
+	world_init(&w, 60, 0);
+	seq_stored(&w, &w.seqs[0], 1, "a", 50);
+	seq_drop(&w, &w.seqs[0]);
+	strangers_come(&w, &digit, LLM_PREFIX_CHILDREN - 1);
+	seq_start(&w, &w.seqs[0], 1, "a", 51);
+	assert_int_equal(w.seqs[0].n_stored, 50);
+	seq_drop(&w, &w.seqs[0]);
+	strangers_come(&w, &digit, LLM_PREFIX_CHILDREN - 1);
+	assert_int_equal(tokens_found(&w, 1, "a", 60), 50);
+	strangers_come(&w, &digit, 1);
+	assert_int_equal(tokens_found(&w, 1, "a", 60), ALIKE);
+	world_fini(&w);
+}
+
 static void
 ends_are_evicted_before_beginnings_and_old_before_new(void **state)
 {
@@ -965,6 +999,7 @@ main(void)
 		cmocka_unit_test(the_last_token_is_never_a_hit),
 		cmocka_unit_test(a_salt_finds_only_its_own),
 		cmocka_unit_test(a_page_is_known_by_what_precedes_it),
+		cmocka_unit_test(a_child_that_is_used_stays_in_sight),
 		cmocka_unit_test(ends_are_evicted_before_beginnings_and_old_before_new),
 		cmocka_unit_test(what_is_waited_for_goes_last),
 		cmocka_unit_test(off_drops_what_nobody_owns_and_the_pins),
