@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#define SEQS_MAX 400
+#define LEN_MAX 400
 #include "sched_world.h"
 
 #define N 64
@@ -71,10 +73,11 @@ in_chunks_they_are_computed_once_but_for_crumbs(void **state)
 static void
 equal_prompts_compute_one_token_each(void **state)
 {
-	static const int32_t n[] = {20, 64, 65, 300};
+	static const int32_t n[] = {17, 20, 64, 65, 300};
 
 	for (size_t i = 0; i < sizeof(n) / sizeof(n[0]); i++)
 		assert_int_equal(rows_of(n[i], 0, 8192, true, false), n[i] + N - 1);
+	assert_int_equal(rows_of(16, 0, 8192, true, false), N * 16); /* 15 are not waited for */
 }
 
 /* What is shared only by some is computed once by these: a tree of beginnings. */
@@ -164,6 +167,28 @@ what_is_waited_for_is_evicted_last(void **state)
 	}
 }
 
+/* However much one client has waiting, what another's first needs is seen. */
+static void
+a_long_queue_hides_nobody(void **state)
+{
+	World w;
+
+	world_init_with(&w, 11, 512, 1, 0, true);
+	seq_submit(&w, 1, 0, 150, 1, false);
+	drain(&w, 10);
+	seq_submit(&w, 2, 0, 180, 1, false);
+	drain(&w, 10);
+	seq_submit(&w, 4, 1, 370, 25, false); /* evicts, as above */
+	seq_submit(&w, 1, 0, 160, 1, false);
+	for (int i = 0; i < 300; i++)
+		seq_submit(&w, 5, 0, 10, 1, false);
+	while (w.n_finished < 4)
+		world_step(&w, NULL);
+	assert_int_equal(w.n_cached, 150);
+	drain(&w, 1000);
+	world_fini(&w);
+}
+
 int
 main(void)
 {
@@ -175,6 +200,7 @@ main(void)
 		cmocka_unit_test(a_producer_may_be_cancelled),
 		cmocka_unit_test(salts_do_not_wait_for_each_other),
 		cmocka_unit_test(what_is_waited_for_is_evicted_last),
+		cmocka_unit_test(a_long_queue_hides_nobody),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
