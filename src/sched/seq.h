@@ -78,7 +78,8 @@ llm_seq_scores_at(const LlmSeq *s, int32_t pos)
 }
 
 /* An empty sequence with room for max_len tokens and their pages; fields set by the caller
- * afterwards: tokens, n_prompt, tenant, client, priority, fresh, scores, salt, alone, owner. LLM_E_MEMORY. */
+ * afterwards: tokens, n_prompt, tenant, client, priority, fresh, scores, salt, alone, owner.
+ * LLM_E_MEMORY. */
 LlmStatus llm_seq_init(LlmSeq *s, int32_t max_len, int32_t n_groups, LlmError *err);
 /* Frees the sequence's memory; it must hold no page. */
 void llm_seq_fini(LlmSeq *s);

@@ -2,10 +2,11 @@
  * engine_ways.h - a workload, many ways of running it, and one set of answers.
  *
  * The workload is a list of requests of mixed lengths around pages, some beginning alike, greedy and
- * seeded, with penalties, biases, stop strings and log-probabilities. A way says everything that must not matter: batch, chunks,
- * threads, instruction set, cache, single flight, preemption, pool, neighbours, order of arrival. The
- * reference runs each request by itself, with nothing cached or shared. Of a logits row the 128-bit
- * hash is kept, so that vocabularies of any size can be compared at every position.
+ * seeded, with penalties, biases, stop strings and log-probabilities. A way says everything that
+ * must not matter: batch, chunks, threads, instruction set, cache, single flight, preemption, pool,
+ * neighbours, order of arrival. The reference runs each request by itself, with nothing cached or
+ * shared. Of a logits row the 128-bit hash is kept, so that vocabularies of any size can be compared
+ * at every position.
  */
 #ifndef LLM_TEST_ENGINE_WAYS_H
 #define LLM_TEST_ENGINE_WAYS_H

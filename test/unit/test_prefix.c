@@ -946,7 +946,9 @@ salts_are_bounded(void **state)
 	LlmPrefixOptions o = {.n_groups = 1, .n_pages = LLM_PREFIX_ROOTS + 3, .on = true};
 	int32_t page = 0;
 	int32_t *table[1] = {&page};
+	static LlmPrefixStat all[LLM_PREFIX_ROOTS];
 	LlmPrefixStat stats[2];
+	int n_new = 0;
 	LlmPrefix *p;
 	LlmError err;
 	Seq s;
@@ -973,6 +975,15 @@ salts_are_bounded(void **state)
 		llm_kv_prefix_looked(p, salt);
 		llm_kv_prefix_saved(p, salt, 12, true);
 	}
+	/* Both are there: the second one took the place of an older one than the first. */
+	assert_int_equal(llm_kv_prefix_stats(p, all, LLM_PREFIX_ROOTS), LLM_PREFIX_ROOTS);
+	for (int i = 0; i < LLM_PREFIX_ROOTS; i++)
+		if (all[i].salt >= 5000)
+		{
+			assert_true(all[i].lookups == 1 && all[i].hits == 1 && all[i].tokens_saved == 12);
+			n_new++;
+		}
+	assert_int_equal(n_new, 2);
 	assert_true(llm_kv_prefix_audit(p, &err));
 	llm_kv_prefix_free(p);
 }
