@@ -29,6 +29,7 @@
 #include "core/mem.h"
 #include "server/engine_thread_impl.h"
 
+#define AUDIT_PERIOD_MS 1000
 #define STEP_FAILURES_MAX 3 /* in a row: the device is lost, a new process may find it again */
 
 /* ---- statistics ---- */
@@ -333,6 +334,24 @@ command(LlmEngineThread *w, LlmCommand *c)
 
 /* ---- the loop ---- */
 
+/* What a model without work holds must add up. If it does not, neither cache nor answers can be trusted
+ * any more, but those of a new process can. */
+static void
+audit_idle(LlmEngineThread *w, const LlmResident *r)
+{
+	int64_t now = llm_clock_ms();
+	LlmError e;
+
+	if (now < w->audit_due_ms)
+		return;
+	w->audit_due_ms = now + AUDIT_PERIOD_MS;
+	if (llm_engine_audit(r->engine, &e))
+		return;
+	llm_log(LLM_LOG_ERROR, "the state of model \"%s\" is broken, the engine ends: %s",
+			r->spec->spec.path, e.text);
+	w->failed = w->stop = true;
+}
+
 static void
 step(LlmEngineThread *w, LlmResident *r)
 {
@@ -357,6 +376,8 @@ step(LlmEngineThread *w, LlmResident *r)
 		}
 	}
 	r->working = !idle;
+	if (idle)
+		audit_idle(w, r);
 }
 
 static bool

@@ -36,6 +36,7 @@ struct LlmEngineThread
 	bool stop;                        /* leave the loop */
 	bool failed;                      /* and the process cannot go on */
 	int step_failures;                /* in a row */
+	int64_t audit_due_ms;             /* next audit of a model without work */
 	char logged[LLM_LOG_LINE_NBYTES]; /* the failure of a load that was logged last */
 	int64_t logged_ms;                /* and when */
 };
