@@ -87,6 +87,7 @@ typedef struct World
 	Pin pins[PINS_MAX];
 	int64_t n_steps, n_rows, n_jumps, n_copies, n_preempted, n_finished, n_failed, n_refused;
 	int64_t n_pinned, n_unpinned, n_pin_full, n_from_pin;
+	int64_t n_lookups[2]; /* by salt */
 } World;
 
 static uint32_t
@@ -238,6 +239,20 @@ pin_is_of(const Pin *pin, const LlmSeq *seq, int32_t n)
 		   memcmp(pin->ids, seq->tokens.ids, (size_t) n * sizeof(int32_t)) == 0;
 }
 
+/* Whoever was accepted fits beside what is pinned. */
+static void
+check_room(const World *w)
+{
+	for (int i = 0; i < LIVE_MAX; i++)
+	{
+		const LlmSeq *seq = &w->jobs[i].seq;
+		int32_t most = seq->max_len > seq->n_prompt ? seq->max_len - 1 : seq->n_prompt;
+
+		if (w->jobs[i].live && seq->state != LLM_SEQ_DONE)
+			assert_true(llm_seq_pages(most) <= w->o.n_pages - 1 - pinned_pages(w));
+	}
+}
+
 /* Pin what a completed sequence has stored. */
 static void
 pin(World *w, const Job *j)
@@ -266,6 +281,7 @@ pin(World *w, const Job *j)
 		return;
 	}
 	assert_true(pinned_pages(w) <= (w->o.n_pages - 1) / 2);
+	check_room(w);
 	*pin = (Pin){.salt = j->seq.salt, .n = n};
 	memcpy(pin->ids, j->seq.tokens.ids, (size_t) n * sizeof(int32_t));
 	memcpy(pin->hash, j->hash, (size_t) n * sizeof(uint32_t));
@@ -568,6 +584,8 @@ check_admissions(World *w, const LlmPlan *plan)
 
 		j->admitted = j->live && j->was_waiting && j->seq.state == LLM_SEQ_RUNNING;
 		n += j->admitted;
+		w->n_lookups[j->seq.salt] +=
+			j->admitted && w->prefix_on && !j->seq.fresh && j->seq.n_preempted == 0;
 	}
 	assert_true(n == 0 ||
 				(plan->n_preempted == 0 && llm_sched_running(w->sched) <= w->max_running));
@@ -707,10 +725,14 @@ step_ends(World *w, Job *const *completed, int32_t n_completed, bool fails)
 static void
 audit(World *w)
 {
+	LlmPrefixStat stats[2];
+	int32_t n = llm_sched_prefix_stats(w->sched, stats, 2);
 	LlmError err;
 
 	if (!llm_sched_audit(w->sched, &err))
 		fail_msg("step %lld: %s", (long long) w->n_steps, err.text);
+	for (int32_t i = 0; i < n; i++)
+		assert_int_equal(stats[i].lookups, w->n_lookups[stats[i].salt]);
 }
 
 static void
@@ -812,6 +834,7 @@ episode_init(World *w)
 	w->max_running = w->o.max_running;
 	sizes = (LlmPackSizes){w->o.max_rows, w->o.max_running, w->o.max_out, LEN_MAX, w->o.n_groups};
 	memset(w->shadow, 0, sizeof(w->shadow));
+	memset(w->n_lookups, 0, sizeof(w->n_lookups));
 	assert_int_equal(llm_sched_create(&w->o, &w->sched, &err), LLM_OK);
 	assert_int_equal(llm_pack_create(&sizes, &w->pack, &err), LLM_OK);
 }
