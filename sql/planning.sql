@@ -64,6 +64,7 @@ EXPLAIN (COSTS OFF) SELECT id FROM docs
 WHERE llm_generate('a' || body, max_tokens => 200) = 'a' AND llm_generate('b' || body, max_tokens => 2) = 'b' AND llm_count_tokens(body) > 2 AND grp = 1;
 SELECT requests_of($$SELECT id FROM docs WHERE llm_generate('a' || body, max_tokens => 200) = 'ab7' AND llm_count_tokens(body) = 2 AND grp = 2$$) AS of_2_and_7;
 -- a join: the side with the calls is scanned once
+SET enable_nestloop = off;
 EXPLAIN (COSTS OFF) SELECT d.id, g.name FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body) = 'x' AND g.name = 'g1';
 
 DROP FUNCTION cost_of(text);

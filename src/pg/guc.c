@@ -25,6 +25,7 @@ int llm_guc_max_tokens = 256;
 double llm_guc_temperature = -1;
 bool llm_guc_enable_batch = true;
 bool llm_guc_enable_distinct = true;
+bool llm_guc_skip_unread_columns = true;
 int llm_guc_max_lookahead_rows = 256;
 int llm_guc_max_statement_tokens = 0;
 int llm_guc_timeout = 0;
@@ -126,6 +127,9 @@ static const Setting settings[] = {
 	{"llm_infer.enable_distinct", SETTING_BOOL, &llm_guc_enable_distinct, NULL, true, 0, 0,
 	 PGC_USERSET, 0,
 	 gettext_noop("Asks for what is greedy or seeded once per distinct input of a statement.")},
+	{"llm_infer.skip_unread_columns", SETTING_BOOL, &llm_guc_skip_unread_columns, NULL, true, 0, 0,
+	 PGC_USERSET, 0,
+	 gettext_noop("Does not compute columns of views and sub-selects that nobody reads.")},
 	{"llm_infer.max_lookahead_rows", SETTING_INT, &llm_guc_max_lookahead_rows, NULL, 256, 1, 65536,
 	 PGC_USERSET, 0, gettext_noop("Most rows that a plan reads ahead of the row it returns.")},
 	{"llm_infer.max_statement_tokens", SETTING_INT, &llm_guc_max_statement_tokens, NULL, 0, 0,

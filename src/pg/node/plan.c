@@ -23,14 +23,16 @@
 #include "pg/guc.h"
 #include "pg/node/layers.h"
 #include "pg/node/node.h"
+#include "pg/node/unread.h"
 
 static planner_hook_type prev_planner_hook = NULL;
 
-/* Stage one, query to query. No rewrite is made yet: each must come with the proof that its answer
- * is the same. */
+/* Stage one, query to query: each rewrite comes with the reason why its answer is the same. */
 static Query *
 rewrite_query(Query *parse)
 {
+	if (llm_guc_skip_unread_columns)
+		llm_unread_remove(parse);
 	return parse;
 }
 
