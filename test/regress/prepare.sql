@@ -65,6 +65,48 @@ BEGIN
 END
 $$;
 
+-- A query by the batch node and row by row: are the rows and their order equal, how many are they, how many LLM Batch nodes
+-- does the plan have, how many requests does each way make? An error counts as a row.
+CREATE OR REPLACE FUNCTION both_ways(query text) RETURNS TABLE (same boolean, n int, nodes int, batched bigint, row_by_row bigint)
+LANGUAGE plpgsql AS $$
+DECLARE
+	way boolean;
+	line text;
+	r record;
+	lines text[];
+	a text;
+	b text;
+	before bigint;
+	after bigint;
+BEGIN
+	nodes := 0;
+	FOREACH way IN ARRAY ARRAY[true, false] LOOP
+		PERFORM set_config('llm_infer.enable_batch', way::text, true);
+		SELECT requests INTO before FROM llm.stat_engine;
+		lines := '{}';
+		BEGIN
+			FOR r IN EXECUTE query LOOP
+				lines := lines || r::text;
+			END LOOP;
+		EXCEPTION WHEN OTHERS THEN
+			lines := ARRAY[SQLSTATE || ': ' || SQLERRM];
+		END;
+		SELECT requests INTO after FROM llm.stat_engine;
+		IF way THEN
+			a := lines::text; n := cardinality(lines); batched := after - before;
+			FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+				nodes := nodes + (line LIKE '%(LLM Batch)%')::int;
+			END LOOP;
+		ELSE
+			b := lines::text; row_by_row := after - before;
+		END IF;
+	END LOOP;
+	PERFORM set_config('llm_infer.enable_batch', 'on', true);
+	same := a = b;
+	RETURN NEXT;
+END
+$$;
+
 -- True when the engine is through with everything, cancelled requests too, and every page is free.
 CREATE OR REPLACE FUNCTION engine_idle() RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE

@@ -190,6 +190,13 @@ typedef struct MutatorContext
 	bool frozen; /* below a barrier: calls stay and take the scalar path */
 } MutatorContext;
 
+/* What P alone can evaluate: a column as a whole. */
+static bool
+belongs_to_plan(Node *node)
+{
+	return IsA(node, Var) || IsA(node, Aggref) || IsA(node, GroupingFunc) || IsA(node, WindowFunc);
+}
+
 /* Rewrite an expression of P for the layer: calls become results, Vars become columns. */
 static Node *
 layer_mutator(Node *node, void *context)
@@ -198,7 +205,7 @@ layer_mutator(Node *node, void *context)
 
 	if (node == NULL)
 		return NULL;
-	if (IsA(node, Var))
+	if (belongs_to_plan(node))
 		return (Node *) column_var(INDEX_VAR, layer_column(cxt->layer, (Expr *) node), node);
 	if (!cxt->frozen)
 	{
@@ -370,11 +377,39 @@ split_quals(List *quals, List **keep)
 	return groups;
 }
 
+/* The quals of plan that may be evaluated above it, in their order. Those of an inner join are one list
+ * with its conditions, unless a condition would move that tells the join to expect one match per row. */
+static List *
+movable_quals(Plan *plan, bool *joined)
+{
+	Join *join = (Join *) plan;
+	List *all;
+	List *groups;
+	List *keep;
+	ListCell *lc;
+
+	*joined = false;
+	if (!(IsA(plan, NestLoop) || IsA(plan, MergeJoin) || IsA(plan, HashJoin)) ||
+		join->jointype != JOIN_INNER)
+		return plan->qual;
+	all = list_concat_copy(join->joinqual, plan->qual);
+	groups = split_quals(all, &keep);
+	foreach (lc, groups)
+	{
+		if (join->inner_unique && list_length(lfirst(lc)) > 1)
+			return plan->qual;
+	}
+	*joined = groups != NIL;
+	return *joined ? all : plan->qual;
+}
+
 Plan *
 llm_layers_build(Plan *plan, int *next_id)
 {
+	bool joined;
+	List *quals = movable_quals(plan, &joined);
 	List *keep;
-	List *groups = split_quals(plan->qual, &keep);
+	List *groups = split_quals(quals, &keep);
 	List *tlist = plan->targetlist;
 	List *layers = NIL; /* top first */
 	Plan *top = plan;
@@ -400,7 +435,9 @@ llm_layers_build(Plan *plan, int *next_id)
 		return plan;
 
 	plan->targetlist = tlist;
-	plan->qual = keep;
+	plan->qual = joined ? NIL : keep;
+	if (joined)
+		((Join *) plan)->joinqual = keep;
 	for (i = list_length(layers) - 1; i >= 0; i--)
 		top = layer_plan((const Layer *) list_nth(layers, i), top, next_id);
 	return top;

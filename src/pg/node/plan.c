@@ -3,10 +3,9 @@
  *
  * Two stages. The first may turn the query into an equivalent one that calls the model less often;
  * it runs before planning. The second walks the finished plan and hands every node that can be taken
- * apart to layers.c. What is left alone takes the scalar path, which is always right: nodes of joins
- * and aggregates, the inner side of a nested loop or merge join (rescans, mark and restore) but for
- * what is sorted or hashed there, set-returning targets, plans for SCROLL cursors, and foreign scans
- * and custom nodes.
+ * apart to layers.c. What is left alone takes the scalar path, which is always right: the inner side
+ * of a nested loop or merge join (rescans, mark and restore) but for what is sorted or hashed there,
+ * set-returning targets, plans for SCROLL cursors, and foreign scans and custom nodes.
  */
 #include "postgres.h"
 
@@ -79,6 +78,15 @@ can_take_apart(Plan *plan)
 		case T_WorkTableScan:
 		case T_Gather:
 		case T_GatherMerge:
+		case T_NestLoop:
+		case T_MergeJoin:
+		case T_HashJoin:
+		case T_Agg:
+		case T_Group:
+			break;
+		case T_WindowAgg:
+			if (((WindowAgg *) plan)->runCondition != NIL)
+				return false; /* it counts on the places of the target list */
 			break;
 		case T_Result:
 			if (plan->lefttree == NULL)
