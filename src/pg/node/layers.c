@@ -101,6 +101,12 @@ has_call(Node *expr)
 	return has_call_walker(expr, NULL);
 }
 
+bool
+llm_layers_calls(Node *expr)
+{
+	return has_call(expr);
+}
+
 /* Column number (from 1) that the layer gets for expr from below; volatile ones are never shared. */
 static AttrNumber
 layer_column(Layer *layer, Expr *expr)
@@ -403,6 +409,25 @@ movable_quals(Plan *plan, bool *joined)
 	return *joined ? all : plan->qual;
 }
 
+/* A Result that would only pass its child's first columns on is left out. */
+static Plan *
+without_idle_result(Plan *plan)
+{
+	ListCell *lc;
+
+	if (!IsA(plan, Result) || plan->lefttree == NULL || plan->qual != NIL ||
+		plan->initPlan != NIL || ((Result *) plan)->resconstantqual != NULL)
+		return plan;
+	foreach (lc, plan->targetlist)
+	{
+		Var *var = (Var *) ((TargetEntry *) lfirst(lc))->expr;
+
+		if (!IsA(var, Var) || var->varattno != foreach_current_index(lc) + 1)
+			return plan;
+	}
+	return plan->lefttree;
+}
+
 Plan *
 llm_layers_build(Plan *plan, int *next_id)
 {
@@ -412,7 +437,7 @@ llm_layers_build(Plan *plan, int *next_id)
 	List *groups = split_quals(quals, &keep);
 	List *tlist = plan->targetlist;
 	List *layers = NIL; /* top first */
-	Plan *top = plan;
+	Plan *top;
 	int i;
 
 	for (;;)
@@ -438,6 +463,7 @@ llm_layers_build(Plan *plan, int *next_id)
 	plan->qual = joined ? NIL : keep;
 	if (joined)
 		((Join *) plan)->joinqual = keep;
+	top = without_idle_result(plan);
 	for (i = list_length(layers) - 1; i >= 0; i--)
 		top = layer_plan((const Layer *) list_nth(layers, i), top, next_id);
 	return top;

@@ -20,6 +20,7 @@
 #include "pg/call.h"
 #include "pg/compat.h"
 #include "pg/guc.h"
+#include "pg/node/feeds.h"
 #include "pg/node/layers.h"
 #include "pg/node/node.h"
 #include "pg/node/unread.h"
@@ -263,7 +264,10 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 		default:
 			break;
 	}
-	if (fixed || !walk->batch || !can_take_apart(plan))
+	if (fixed || !walk->batch)
+		return plan;
+	llm_feeds_build(plan, &walk->next_id);
+	if (!can_take_apart(plan))
 		return plan;
 	return llm_layers_build(plan, &walk->next_id);
 }

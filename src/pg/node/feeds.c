@@ -1,0 +1,178 @@
+/*
+ * pg/node/feeds.c - feed aggregates from a batch node below them.
+ *
+ * An aggregate evaluates its arguments once for every row that it takes in, so a call in them can be
+ * made before: the rows of the child get one more column for each argument that calls the model, and
+ * the aggregate reads that column.
+ *
+ *     Agg          string_agg(column 3, ',')
+ *     LLM Batch    columns 1 and 2 of the child, llm_generate(column 2)
+ *     child        columns 1 and 2
+ *
+ * The child's columns keep their places: grouping and sorting columns are named by number. Aggregates
+ * over a window are fed when each row is inside its own frame, so that no call is made for a row that
+ * none would have taken in. Window functions that are no aggregates choose the rows for which they
+ * evaluate their arguments; they keep the scalar path.
+ */
+#include "postgres.h"
+
+#include "pg/node/feeds.h"
+
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "pg/node/layers.h"
+
+typedef struct Feed
+{
+	Plan *child;
+	List *
+		tlist; /* what the node below delivers: the child's columns, then arguments; in OUTER_VAR */
+	List *found;   /* Aggrefs that have been rewritten */
+	List *written; /* what they became: an aggregate that stands at two places is computed once */
+} Feed;
+
+static Var *
+outer_var(AttrNumber attno, Node *expr)
+{
+	return makeVar(OUTER_VAR, attno, exprType(expr), exprTypmod(expr), exprCollation(expr), 0);
+}
+
+/* The child's columns as they are. */
+static List *
+pass_on(const Plan *child)
+{
+	List *tlist = NIL;
+	ListCell *lc;
+
+	foreach (lc, child->targetlist)
+	{
+		TargetEntry *tle = flatCopyTargetEntry((TargetEntry *) lfirst(lc));
+
+		tle->expr = (Expr *) outer_var(tle->resno, (Node *) tle->expr);
+		tlist = lappend(tlist, tle);
+	}
+	return tlist;
+}
+
+/* An argument that calls the model becomes a column. */
+static Expr *
+feed_argument(Feed *feed, Expr *arg)
+{
+	AttrNumber resno;
+
+	if (!llm_layers_calls((Node *) arg))
+		return arg;
+	if (feed->tlist == NIL)
+		feed->tlist = pass_on(feed->child);
+	resno = list_length(feed->tlist) + 1;
+	feed->tlist = lappend(feed->tlist, makeTargetEntry(arg, resno, NULL, false));
+	return (Expr *) outer_var(resno, (Node *) arg);
+}
+
+static Node *
+feed_aggref(Feed *feed, Aggref *aggref)
+{
+	Aggref *copy;
+	ListCell *lc;
+
+	foreach (lc, feed->found)
+	{
+		if (equal(lfirst(lc), aggref))
+			return (Node *) list_nth(feed->written, foreach_current_index(lc));
+	}
+	copy = makeNode(Aggref);
+	*copy = *aggref;
+	if (aggref->aggfilter == NULL)
+	{
+		copy->args = NIL;
+		foreach (lc, aggref->args)
+		{
+			TargetEntry *tle = flatCopyTargetEntry((TargetEntry *) lfirst(lc));
+
+			tle->expr = feed_argument(feed, tle->expr);
+			copy->args = lappend(copy->args, tle);
+		}
+	}
+	feed->found = lappend(feed->found, aggref);
+	feed->written = lappend(feed->written, copy);
+	return (Node *) copy;
+}
+
+static Node *
+feed_windowfunc(Feed *feed, WindowFunc *wfunc)
+{
+	WindowFunc *copy = makeNode(WindowFunc);
+	ListCell *lc;
+
+	*copy = *wfunc;
+	if (!wfunc->winagg || wfunc->aggfilter != NULL)
+		return (Node *) copy;
+	copy->args = NIL;
+	foreach (lc, wfunc->args)
+		copy->args = lappend(copy->args, feed_argument(feed, (Expr *) lfirst(lc)));
+	return (Node *) copy;
+}
+
+static Node *
+feed_mutator(Node *node, void *context)
+{
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Aggref))
+		return feed_aggref((Feed *) context, (Aggref *) node);
+	if (IsA(node, WindowFunc))
+		return feed_windowfunc((Feed *) context, (WindowFunc *) node);
+	return expression_tree_mutator(node, feed_mutator, context);
+}
+
+/* True when plan takes in every row of its child. */
+static bool
+takes_every_row(const Plan *plan)
+{
+	const WindowAgg *window = (const WindowAgg *) plan;
+	int outside = FRAMEOPTION_START_OFFSET_FOLLOWING | FRAMEOPTION_END_OFFSET_PRECEDING |
+				  FRAMEOPTION_EXCLUSION;
+
+	if (!IsA(plan, WindowAgg))
+		return IsA(plan, Agg);
+	return (window->frameOptions & outside) == 0 && window->runCondition == NIL &&
+		   plan->qual == NIL;
+}
+
+/* A node that delivers tlist, over child. */
+static Plan *
+feed_plan(Plan *child, List *tlist, int *next_id)
+{
+	Result *result = makeNode(Result);
+	Plan *plan = &result->plan;
+
+	plan->targetlist = tlist;
+	plan->lefttree = child;
+	plan->startup_cost = child->startup_cost;
+	plan->total_cost = child->total_cost;
+	plan->plan_rows = child->plan_rows;
+	plan->plan_width = child->plan_width;
+	plan->parallel_safe = child->parallel_safe;
+	plan->plan_node_id = (*next_id)++;
+	plan->extParam = bms_copy(child->extParam);
+	plan->allParam = bms_copy(child->allParam);
+	return llm_layers_build(plan, next_id);
+}
+
+void
+llm_feeds_build(Plan *plan, int *next_id)
+{
+	Feed feed = {plan->lefttree, NIL, NIL, NIL};
+	List *tlist;
+	List *qual;
+
+	if (!takes_every_row(plan))
+		return;
+	tlist = (List *) feed_mutator((Node *) plan->targetlist, &feed);
+	qual = (List *) feed_mutator((Node *) plan->qual, &feed);
+	if (feed.tlist == NIL)
+		return;
+	plan->targetlist = tlist;
+	plan->qual = qual;
+	plan->lefttree = feed_plan(feed.child, feed.tlist, next_id);
+}
