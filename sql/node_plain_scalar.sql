@@ -1,4 +1,4 @@
--- node_plain_scalar.sql - what the scalar path does: aggregates, joins, single rows
+-- node_plain_scalar.sql - aggregates, joins, single rows
 \set ECHO none
 \getenv srcdir PG_ABS_SRCDIR
 \set prepare :srcdir '/test/regress/prepare.sql'
@@ -22,7 +22,7 @@ SELECT array_agg(DISTINCT llm_generate('d' || grp)) FROM docs;
 SELECT grp, llm_generate('cube ' || count(*)) FROM docs GROUP BY ROLLUP (grp) ORDER BY grp;
 SELECT requests_of($$SELECT string_agg(llm_generate(body), ',') FROM docs$$);
 SELECT id, first_value(llm_generate(body)) OVER (PARTITION BY grp ORDER BY id) FROM docs WHERE id <= 4 ORDER BY id;
--- the cure that the documentation names
+-- the same, written out
 SELECT explain_of($$SELECT string_agg(g, ',') FROM (SELECT llm_generate(body) g FROM docs OFFSET 0) s$$);
 
 -- joins

@@ -37,7 +37,7 @@ SELECT id FROM docs WHERE grp = 1 AND llm_generate(CASE WHEN grp = 1 THEN body E
 SELECT error_of($$SELECT id FROM docs WHERE llm_generate(CASE WHEN id = 50 THEN '@error=no' ELSE body END) = 'b1'$$);
 SELECT id FROM docs WHERE llm_generate(CASE WHEN id = 50 THEN '@error=no' ELSE body END) = 'b1' LIMIT 1;
 
--- guarded calls take the scalar path and stay guarded
+-- guarded calls stay guarded
 SELECT explain_of($$SELECT id FROM docs WHERE grp <> 1 OR llm_generate(body) = 'b1'$$);
 SELECT requests_of($$SELECT id FROM docs WHERE grp <> 1 OR llm_generate(body) = 'b1'$$);
 SELECT requests_of($$SELECT id FROM docs WHERE CASE WHEN grp = 2 THEN llm_generate(body) = 'b2' END$$);

@@ -20,6 +20,7 @@
 
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "pg/node/guards.h"
 #include "pg/node/layers.h"
 
 typedef struct Feed
@@ -54,14 +55,17 @@ pass_on(const Plan *child)
 	return tlist;
 }
 
-/* An argument that calls the model becomes a column. */
+/* An argument that calls the model becomes a column. filter: it is evaluated where that is true. */
 static Expr *
-feed_argument(Feed *feed, Expr *arg)
+feed_argument(Feed *feed, Expr *arg, Expr *filter)
 {
+	LlmGuard guard = {NULL, NULL, NIL, filter};
 	AttrNumber resno;
 
-	if (!llm_layers_calls((Node *) arg))
+	if (!llm_guards_has_call((Node *) arg) || !llm_guards_repeatable((Node *) filter))
 		return arg;
+	if (filter != NULL)
+		arg = llm_guards_apply(&guard, arg);
 	if (feed->tlist == NIL)
 		feed->tlist = pass_on(feed->child);
 	resno = list_length(feed->tlist) + 1;
@@ -82,17 +86,15 @@ feed_aggref(Feed *feed, Aggref *aggref)
 	}
 	copy = makeNode(Aggref);
 	*copy = *aggref;
-	if (aggref->aggfilter == NULL)
+	copy->args = NIL;
+	foreach (lc, aggref->args)
 	{
-		copy->args = NIL;
-		foreach (lc, aggref->args)
-		{
-			TargetEntry *tle = flatCopyTargetEntry((TargetEntry *) lfirst(lc));
+		TargetEntry *tle = flatCopyTargetEntry((TargetEntry *) lfirst(lc));
 
-			tle->expr = feed_argument(feed, tle->expr);
-			copy->args = lappend(copy->args, tle);
-		}
+		tle->expr = feed_argument(feed, tle->expr, aggref->aggfilter);
+		copy->args = lappend(copy->args, tle);
 	}
+	copy->aggfilter = feed_argument(feed, aggref->aggfilter, NULL);
 	feed->found = lappend(feed->found, aggref);
 	feed->written = lappend(feed->written, copy);
 	return (Node *) copy;
@@ -105,11 +107,13 @@ feed_windowfunc(Feed *feed, WindowFunc *wfunc)
 	ListCell *lc;
 
 	*copy = *wfunc;
-	if (!wfunc->winagg || wfunc->aggfilter != NULL)
+	if (!wfunc->winagg)
 		return (Node *) copy;
 	copy->args = NIL;
 	foreach (lc, wfunc->args)
-		copy->args = lappend(copy->args, feed_argument(feed, (Expr *) lfirst(lc)));
+		copy->args =
+			lappend(copy->args, feed_argument(feed, (Expr *) lfirst(lc), wfunc->aggfilter));
+	copy->aggfilter = feed_argument(feed, wfunc->aggfilter, NULL);
 	return (Node *) copy;
 }
 

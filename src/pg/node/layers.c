@@ -15,8 +15,8 @@
  *     qual that calls the model on, all of them move.
  *   - A layer evaluates target expressions only for rows that its quals let through; so a column that
  *     a layer takes from below is a plain Var, or the whole argument of a call of that layer.
- *   - Calls below CASE, COALESCE, AND, OR and the like may not happen at all: they stay where they
- *     are and take the scalar path.
+ *   - Calls below CASE, COALESCE, AND and OR are made for the rows that reach them (guards.c). Where
+ *     that cannot be told before, they stay where they are and take the scalar path.
  *   - A call inside an argument of a call gives one more projection below.
  *
  * Expressions are written in P's own Vars on the way down; each layer's copy refers to its scan
@@ -29,7 +29,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
-#include "pg/call.h"
+#include "pg/node/guards.h"
 #include "pg/node/node.h"
 #include "pg/node/shown.h"
 
@@ -44,82 +44,20 @@ typedef struct Layer
 	List *shareable; /* of calls: may stand for a copy of itself */
 	List *call_vars; /* the INDEX_VAR Vars that stand for calls; numbered when cols is final */
 	List *call_of;   /* for each of call_vars the number of its call, from 0 */
+	List *below;     /* calls that are made below, though the layer's own expressions hold them */
 } Layer;
-
-static bool
-is_our_call(Node *node)
-{
-	return IsA(node, FuncExpr) && llm_func_find(((FuncExpr *) node)->funcid) != NULL;
-}
-
-static bool has_call(Node *expr);
-
-/* Below these an expression may not be evaluated, or not once per row. */
-static bool
-is_barrier(Node *node)
-{
-	switch (nodeTag(node))
-	{
-		case T_CaseExpr:
-		case T_CoalesceExpr:
-		case T_MinMaxExpr:
-		case T_NullIfExpr:
-		case T_Aggref:
-		case T_WindowFunc:
-		case T_GroupingFunc:
-		case T_SubPlan:
-		case T_AlternativeSubPlan:
-		case T_ArrayCoerceExpr:
-		case T_RowCompareExpr:
-			return true;
-		case T_SubscriptingRef: /* of NULL: the subscripts are not evaluated */
-			return has_call((Node *) ((SubscriptingRef *) node)->refupperindexpr) ||
-				   has_call((Node *) ((SubscriptingRef *) node)->reflowerindexpr);
-		case T_BoolExpr:
-			return ((BoolExpr *) node)->boolop != NOT_EXPR;
-		default:
-			return false;
-	}
-}
-
-static bool
-has_call_walker(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (is_our_call(node))
-		return true;
-	if (is_barrier(node))
-		return false;
-	return expression_tree_walker(node, has_call_walker, context);
-}
-
-/* True when expr holds a call that can be hoisted. */
-static bool
-has_call(Node *expr)
-{
-	return has_call_walker(expr, NULL);
-}
-
-bool
-llm_layers_calls(Node *expr)
-{
-	return has_call(expr);
-}
 
 /* Column number (from 1) that the layer gets for expr from below; volatile ones are never shared. */
 static AttrNumber
 layer_column(Layer *layer, Expr *expr)
 {
+	bool alike = !contain_volatile_functions((Node *) expr);
 	ListCell *lc;
 
-	if (!contain_volatile_functions((Node *) expr))
+	foreach (lc, layer->cols)
 	{
-		foreach (lc, layer->cols)
-		{
-			if (equal(lfirst(lc), expr))
-				return foreach_current_index(lc) + 1;
-		}
+		if (lfirst(lc) == expr || (alike && equal(lfirst(lc), expr)))
+			return foreach_current_index(lc) + 1;
 	}
 	layer->cols = lappend(layer->cols, expr);
 	return list_length(layer->cols);
@@ -131,10 +69,10 @@ column_var(Index varno, AttrNumber attno, Node *expr)
 	return makeVar(varno, attno, exprType(expr), exprTypmod(expr), exprCollation(expr), 0);
 }
 
-/* Number (from 0) of a call that the parser has copied from the same place of the query, as it does
- * for (llm_generate_result(x)).*; -1 when there is none. */
+/* Number (from 0) of the same call at another place of the layer: a guard has been copied, or (field)
+ * the parser has copied the call, as it does for (llm_generate_result(x)).*; -1 when there is none. */
 static int
-find_original(const Layer *layer, const FuncExpr *call)
+find_original(const Layer *layer, const FuncExpr *call, bool field)
 {
 	int i;
 
@@ -142,16 +80,16 @@ find_original(const Layer *layer, const FuncExpr *call)
 	{
 		const FuncExpr *other = list_nth(layer->originals, i);
 
-		if (list_nth_int(layer->shareable, i) && other->location == call->location &&
-			equal(other, call))
+		if (other == call || (field && list_nth_int(layer->shareable, i) &&
+							  other->location == call->location && equal(other, call)))
 			return i;
 	}
 	return -1;
 }
 
-/* Note a call of the layer. */
+/* Note a call of the layer. Its arguments are NULL, and it is not made, where the guard says so. */
 static void
-add_call(Layer *layer, FuncExpr *call, bool shared)
+add_call(Layer *layer, FuncExpr *call, const LlmGuard *guard, bool shared)
 {
 	FuncExpr *copy = makeNode(FuncExpr);
 	ListCell *lc;
@@ -162,8 +100,12 @@ add_call(Layer *layer, FuncExpr *call, bool shared)
 	{
 		Node *arg = (Node *) lfirst(lc);
 
-		if (!IsA(arg, Const))
-			arg = (Node *) column_var(OUTER_VAR, layer_column(layer, (Expr *) arg), arg);
+		if (!IsA(arg, Const) || (guard != NULL && copy->args == NIL))
+		{
+			Expr *guarded = llm_guards_apply(guard, (Expr *) arg);
+
+			arg = (Node *) column_var(OUTER_VAR, layer_column(layer, guarded), arg);
+		}
 		copy->args = lappend(copy->args, arg);
 	}
 	layer->calls = lappend(layer->calls, copy);
@@ -173,28 +115,22 @@ add_call(Layer *layer, FuncExpr *call, bool shared)
 
 /* The Var that stands for a call of the layer. field: a field of its result is selected. */
 static Node *
-layer_call(Layer *layer, FuncExpr *call, bool field)
+layer_call(Layer *layer, FuncExpr *call, const LlmGuard *guard, bool field)
 {
-	bool shared = field && call->location >= 0;
-	int number = shared ? find_original(layer, call) : -1;
+	bool shared = field && guard == NULL && call->location >= 0;
+	int number = find_original(layer, call, shared);
 	Var *var;
 
 	if (number < 0)
 	{
 		number = list_length(layer->calls);
-		add_call(layer, call, shared);
+		add_call(layer, call, guard, shared);
 	}
 	var = makeVar(INDEX_VAR, 0, call->funcresulttype, -1, call->funccollid, 0);
 	layer->call_vars = lappend(layer->call_vars, var);
 	layer->call_of = lappend_int(layer->call_of, number);
 	return (Node *) var;
 }
-
-typedef struct MutatorContext
-{
-	Layer *layer;
-	bool frozen; /* below a barrier: calls stay and take the scalar path */
-} MutatorContext;
 
 /* What P alone can evaluate: a column as a whole. */
 static bool
@@ -203,42 +139,83 @@ belongs_to_plan(Node *node)
 	return IsA(node, Var) || IsA(node, Aggref) || IsA(node, GroupingFunc) || IsA(node, WindowFunc);
 }
 
+typedef struct MutatorContext
+{
+	Layer *layer;
+	const LlmGuard *guard; /* around the expression */
+	bool frozen;           /* calls stay and take the scalar path */
+} MutatorContext;
+
+static Node *layer_mutator(Node *node, void *context);
+
+/* The same for an expression whose parts are evaluated in turn. */
+static Node *
+rewrite_parts(Node *node, List *parts, const MutatorContext *cxt)
+{
+	List *exprs = NIL;
+	ListCell *lc;
+
+	foreach (lc, parts)
+	{
+		LlmGuardPart *part = (LlmGuardPart *) lfirst(lc);
+		MutatorContext inner = {cxt->layer, part->guard, !part->usable};
+
+		exprs = lappend(exprs, layer_mutator(part->expr, &inner));
+	}
+	return llm_guards_join(node, exprs);
+}
+
+/* The same for a call that is to be made. */
+static Node *
+rewrite_call(FuncExpr *call, bool field, const MutatorContext *cxt)
+{
+	Expr *guarded;
+
+	if (!list_member_ptr(cxt->layer->below, call))
+		return layer_call(cxt->layer, call, cxt->guard, field);
+	guarded = llm_guards_apply(cxt->guard, (Expr *) call);
+	return (Node *) column_var(INDEX_VAR, layer_column(cxt->layer, guarded), (Node *) call);
+}
+
 /* Rewrite an expression of P for the layer: calls become results, Vars become columns. */
 static Node *
 layer_mutator(Node *node, void *context)
 {
 	MutatorContext *cxt = (MutatorContext *) context;
+	List *parts;
 
 	if (node == NULL)
 		return NULL;
 	if (belongs_to_plan(node))
 		return (Node *) column_var(INDEX_VAR, layer_column(cxt->layer, (Expr *) node), node);
-	if (!cxt->frozen)
+	if (cxt->frozen)
+		return expression_tree_mutator(node, layer_mutator, context);
+	if (llm_guards_is_call(node))
+		return rewrite_call((FuncExpr *) node, false, cxt);
+	if (IsA(node, FieldSelect) && llm_guards_is_call((Node *) ((FieldSelect *) node)->arg))
 	{
-		if (is_our_call(node))
-			return layer_call(cxt->layer, (FuncExpr *) node, false);
-		if (IsA(node, FieldSelect) && is_our_call((Node *) ((FieldSelect *) node)->arg))
-		{
-			FieldSelect *copy = makeNode(FieldSelect);
+		FieldSelect *copy = makeNode(FieldSelect);
 
-			*copy = *(FieldSelect *) node;
-			copy->arg = (Expr *) layer_call(cxt->layer, (FuncExpr *) copy->arg, true);
-			return (Node *) copy;
-		}
-		if (is_barrier(node))
-		{
-			MutatorContext frozen = {cxt->layer, true};
-
-			return expression_tree_mutator(node, layer_mutator, &frozen);
-		}
+		*copy = *(FieldSelect *) node;
+		copy->arg = (Expr *) rewrite_call((FuncExpr *) copy->arg, true, cxt);
+		return (Node *) copy;
 	}
+	if (llm_guards_is_barrier(node))
+	{
+		MutatorContext frozen = {cxt->layer, NULL, true};
+
+		return expression_tree_mutator(node, layer_mutator, &frozen);
+	}
+	parts = llm_guards_split(node, cxt->guard);
+	if (parts != NIL)
+		return rewrite_parts(node, parts, cxt);
 	return expression_tree_mutator(node, layer_mutator, context);
 }
 
 static Node *
 layer_rewrite(Layer *layer, Node *expr)
 {
-	MutatorContext cxt = {layer, false};
+	MutatorContext cxt = {layer, NULL, false};
 
 	return layer_mutator(expr, &cxt);
 }
@@ -270,6 +247,7 @@ layer_make(List *tlist, List *quals)
 	Layer *layer = palloc0(sizeof(Layer));
 	ListCell *lc;
 
+	layer->below = llm_guards_first(list_concat_copy(tlist, quals));
 	foreach (lc, tlist)
 	{
 		TargetEntry *tle = flatCopyTargetEntry((TargetEntry *) lfirst(lc));
@@ -306,7 +284,7 @@ tlist_has_call(List *tlist)
 
 	foreach (lc, tlist)
 	{
-		if (has_call((Node *) ((TargetEntry *) lfirst(lc))->expr))
+		if (llm_guards_has_call((Node *) ((TargetEntry *) lfirst(lc))->expr))
 			return true;
 	}
 	return false;
@@ -373,7 +351,7 @@ split_quals(List *quals, List **keep)
 	*keep = NIL;
 	foreach (lc, quals)
 	{
-		if (has_call((Node *) lfirst(lc)))
+		if (llm_guards_has_call((Node *) lfirst(lc)))
 			groups = lappend(groups, list_make1(lfirst(lc)));
 		else if (groups != NIL)
 			llast(groups) = lappend((List *) llast(groups), lfirst(lc));

@@ -11,7 +11,4 @@
  * node ids. */
 extern Plan *llm_layers_build(Plan *plan, int *next_id);
 
-/* True when expr, of a target list, holds a call that is made for every row. */
-extern bool llm_layers_calls(Node *expr);
-
 #endif
