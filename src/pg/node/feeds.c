@@ -32,29 +32,6 @@ typedef struct Feed
 	List *written; /* what they became: an aggregate that stands at two places is computed once */
 } Feed;
 
-static Var *
-outer_var(AttrNumber attno, Node *expr)
-{
-	return makeVar(OUTER_VAR, attno, exprType(expr), exprTypmod(expr), exprCollation(expr), 0);
-}
-
-/* The child's columns as they are. */
-static List *
-pass_on(const Plan *child)
-{
-	List *tlist = NIL;
-	ListCell *lc;
-
-	foreach (lc, child->targetlist)
-	{
-		TargetEntry *tle = flatCopyTargetEntry((TargetEntry *) lfirst(lc));
-
-		tle->expr = (Expr *) outer_var(tle->resno, (Node *) tle->expr);
-		tlist = lappend(tlist, tle);
-	}
-	return tlist;
-}
-
 /* An argument that calls the model becomes a column. filter: it is evaluated where that is true. */
 static Expr *
 feed_argument(Feed *feed, Expr *arg, Expr *filter)
@@ -67,10 +44,10 @@ feed_argument(Feed *feed, Expr *arg, Expr *filter)
 	if (filter != NULL)
 		arg = llm_guards_apply(&guard, arg);
 	if (feed->tlist == NIL)
-		feed->tlist = pass_on(feed->child);
+		feed->tlist = llm_layers_pass_on(feed->child);
 	resno = list_length(feed->tlist) + 1;
 	feed->tlist = lappend(feed->tlist, makeTargetEntry(arg, resno, NULL, false));
-	return (Expr *) outer_var(resno, (Node *) arg);
+	return (Expr *) llm_layers_var(OUTER_VAR, resno, (Node *) arg);
 }
 
 static Node *
@@ -143,26 +120,6 @@ takes_every_row(const Plan *plan)
 		   plan->qual == NIL;
 }
 
-/* A node that delivers tlist, over child. */
-static Plan *
-feed_plan(Plan *child, List *tlist, int *next_id)
-{
-	Result *result = makeNode(Result);
-	Plan *plan = &result->plan;
-
-	plan->targetlist = tlist;
-	plan->lefttree = child;
-	plan->startup_cost = child->startup_cost;
-	plan->total_cost = child->total_cost;
-	plan->plan_rows = child->plan_rows;
-	plan->plan_width = child->plan_width;
-	plan->parallel_safe = child->parallel_safe;
-	plan->plan_node_id = (*next_id)++;
-	plan->extParam = bms_copy(child->extParam);
-	plan->allParam = bms_copy(child->allParam);
-	return llm_layers_build(plan, next_id);
-}
-
 void
 llm_feeds_build(Plan *plan, int *next_id)
 {
@@ -178,5 +135,6 @@ llm_feeds_build(Plan *plan, int *next_id)
 		return;
 	plan->targetlist = tlist;
 	plan->qual = qual;
-	plan->lefttree = feed_plan(feed.child, feed.tlist, next_id);
+	plan->lefttree =
+		llm_layers_build(llm_layers_project(feed.child, feed.tlist, feed.child, next_id), next_id);
 }

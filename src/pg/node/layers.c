@@ -63,8 +63,8 @@ layer_column(Layer *layer, Expr *expr)
 	return list_length(layer->cols);
 }
 
-static Var *
-column_var(Index varno, AttrNumber attno, Node *expr)
+Var *
+llm_layers_var(Index varno, AttrNumber attno, Node *expr)
 {
 	return makeVar(varno, attno, exprType(expr), exprTypmod(expr), exprCollation(expr), 0);
 }
@@ -104,7 +104,7 @@ add_call(Layer *layer, FuncExpr *call, const LlmGuard *guard, bool shared)
 		{
 			Expr *guarded = llm_guards_apply(guard, (Expr *) arg);
 
-			arg = (Node *) column_var(OUTER_VAR, layer_column(layer, guarded), arg);
+			arg = (Node *) llm_layers_var(OUTER_VAR, layer_column(layer, guarded), arg);
 		}
 		copy->args = lappend(copy->args, arg);
 	}
@@ -174,7 +174,7 @@ rewrite_call(FuncExpr *call, bool field, const MutatorContext *cxt)
 	if (!list_member_ptr(cxt->layer->below, call))
 		return layer_call(cxt->layer, call, cxt->guard, field);
 	guarded = llm_guards_apply(cxt->guard, (Expr *) call);
-	return (Node *) column_var(INDEX_VAR, layer_column(cxt->layer, guarded), (Node *) call);
+	return (Node *) llm_layers_var(INDEX_VAR, layer_column(cxt->layer, guarded), (Node *) call);
 }
 
 /* Rewrite an expression of P for the layer: calls become results, Vars become columns. */
@@ -187,7 +187,7 @@ layer_mutator(Node *node, void *context)
 	if (node == NULL)
 		return NULL;
 	if (belongs_to_plan(node))
-		return (Node *) column_var(INDEX_VAR, layer_column(cxt->layer, (Expr *) node), node);
+		return (Node *) llm_layers_var(INDEX_VAR, layer_column(cxt->layer, (Expr *) node), node);
 	if (cxt->frozen)
 		return expression_tree_mutator(node, layer_mutator, context);
 	if (llm_guards_is_call(node))
@@ -304,8 +304,8 @@ layer_scan_tlist(const Layer *layer)
 		Node *col = (Node *) lfirst(lc);
 
 		resno++;
-		tlist = lappend(tlist, makeTargetEntry((Expr *) column_var(OUTER_VAR, resno, col), resno,
-											   NULL, false));
+		tlist = lappend(tlist, makeTargetEntry((Expr *) llm_layers_var(OUTER_VAR, resno, col),
+											   resno, NULL, false));
 	}
 	forboth(lc, layer->originals, call, layer->calls)
 	{
@@ -314,6 +314,21 @@ layer_scan_tlist(const Layer *layer)
 		tlist = lappend(tlist, makeTargetEntry(shown, ++resno, NULL, false));
 	}
 	return tlist;
+}
+
+/* What a node put in takes over from the one whose place it has. */
+static void
+fill_plan(Plan *plan, Plan *child, const Plan *like, int *next_id)
+{
+	plan->lefttree = child;
+	plan->startup_cost = like->startup_cost;
+	plan->total_cost = like->total_cost;
+	plan->plan_rows = like->plan_rows;
+	plan->plan_width = like->plan_width;
+	plan->parallel_safe = like->parallel_safe;
+	plan->plan_node_id = (*next_id)++;
+	plan->extParam = bms_copy(like->extParam);
+	plan->allParam = bms_copy(like->allParam);
 }
 
 static Plan *
@@ -329,15 +344,7 @@ layer_plan(const Layer *layer, Plan *child, int *next_id)
 		list_make3(makeInteger(list_length(layer->cols)), layer->calls, makeInteger(0));
 	plan->targetlist = layer->tlist;
 	plan->qual = layer->qual;
-	plan->lefttree = child;
-	plan->startup_cost = child->startup_cost;
-	plan->total_cost = child->total_cost;
-	plan->plan_rows = child->plan_rows;
-	plan->plan_width = child->plan_width;
-	plan->parallel_safe = child->parallel_safe;
-	plan->plan_node_id = (*next_id)++;
-	plan->extParam = bms_copy(child->extParam);
-	plan->allParam = bms_copy(child->allParam);
+	fill_plan(plan, child, child, next_id);
 	return plan;
 }
 
@@ -385,6 +392,32 @@ movable_quals(Plan *plan, bool *joined)
 	}
 	*joined = groups != NIL;
 	return *joined ? all : plan->qual;
+}
+
+List *
+llm_layers_pass_on(const Plan *child)
+{
+	List *tlist = NIL;
+	ListCell *lc;
+
+	foreach (lc, child->targetlist)
+	{
+		TargetEntry *tle = flatCopyTargetEntry((TargetEntry *) lfirst(lc));
+
+		tle->expr = (Expr *) llm_layers_var(OUTER_VAR, tle->resno, (Node *) tle->expr);
+		tlist = lappend(tlist, tle);
+	}
+	return tlist;
+}
+
+Plan *
+llm_layers_project(Plan *child, List *tlist, const Plan *like, int *next_id)
+{
+	Result *result = makeNode(Result);
+
+	result->plan.targetlist = tlist;
+	fill_plan(&result->plan, child, like, next_id);
+	return &result->plan;
 }
 
 /* A Result that would only pass its child's first columns on is left out. */

@@ -11,4 +11,13 @@
  * node ids. */
 extern Plan *llm_layers_build(Plan *plan, int *next_id);
 
+/* A Var for column attno of the plan below (OUTER_VAR) or the scan tuple (INDEX_VAR), of expr's type. */
+extern Var *llm_layers_var(Index varno, AttrNumber attno, Node *expr);
+
+/* A target list that passes on the columns of child as they are. */
+extern List *llm_layers_pass_on(const Plan *child);
+
+/* A node that delivers tlist (in OUTER_VAR) over child; costs and parameters are those of like. */
+extern Plan *llm_layers_project(Plan *child, List *tlist, const Plan *like, int *next_id);
+
 #endif

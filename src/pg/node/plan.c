@@ -21,6 +21,7 @@
 #include "pg/compat.h"
 #include "pg/guc.h"
 #include "pg/node/feeds.h"
+#include "pg/node/laterals.h"
 #include "pg/node/layers.h"
 #include "pg/node/node.h"
 #include "pg/node/unread.h"
@@ -266,6 +267,8 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 	}
 	if (fixed || !walk->batch)
 		return plan;
+	if (IsA(plan, NestLoop))
+		plan = llm_laterals_build((NestLoop *) plan, &walk->next_id);
 	llm_feeds_build(plan, &walk->next_id);
 	if (!can_take_apart(plan))
 		return plan;

@@ -1,0 +1,267 @@
+/*
+ * pg/node/laterals.c - FROM docs, LATERAL (SELECT llm_generate(docs.body) AS g) l.
+ *
+ * PostgreSQL runs this as a nested loop whose inner side computes one row from parameters that are
+ * columns of the outer row, one call at a time. The same rows come from the outer side with the inner
+ * expressions as further columns, and there they can be batched:
+ *
+ *     Nested Loop                         Result       the loop's target list and quals
+ *     ->  Seq Scan on docs         =>     LLM Batch    docs' columns, llm_generate(body)
+ *     ->  Result  llm_generate($0)        Seq Scan on docs
+ *
+ * The inner side is a Result without input, by itself or below a SubqueryScan, or a FunctionScan of
+ * one of our functions. Its expressions are evaluated once for each outer row, as in the loop: what
+ * reads a column twice reads it from the row.
+ */
+#include "postgres.h"
+
+#include "pg/node/laterals.h"
+
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "pg/node/guards.h"
+#include "pg/node/layers.h"
+#include "pg/node/node.h"
+
+typedef struct Lateral
+{
+	NestLoop *join;
+	int n_outer;    /* columns of the outer side; the inner ones come after them */
+	int scan;       /* range table index of the inner scan, 0 = none */
+	FuncExpr *call; /* which the inner scan scans; NULL = it scans a sub-select */
+} Lateral;
+
+/* A column of the inner scan's input: of a sub-select, or a field of a call's result, or the result. */
+static Node *
+scanned_column(const Lateral *lateral, Var *var)
+{
+	FieldSelect *field;
+
+	if (lateral->call == NULL)
+		return (Node *) llm_layers_var(OUTER_VAR, lateral->n_outer + var->varattno, (Node *) var);
+	if (lateral->call->funcresulttype == var->vartype)
+		return (Node *) llm_layers_var(OUTER_VAR, lateral->n_outer + 1, (Node *) var);
+	field = makeNode(FieldSelect);
+	field->arg = (Expr *) llm_layers_var(OUTER_VAR, lateral->n_outer + 1, (Node *) lateral->call);
+	field->fieldnum = var->varattno;
+	field->resulttype = var->vartype;
+	field->resulttypmod = var->vartypmod;
+	field->resultcollid = var->varcollid;
+	return (Node *) field;
+}
+
+/* Expressions of the loop and of its inner side, in the columns of outer and inner side together. */
+static Node *
+lateral_mutator(Node *node, void *context)
+{
+	const Lateral *lateral = (const Lateral *) context;
+	Var *var = (Var *) node;
+	ListCell *lc;
+
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXEC)
+	{
+		foreach (lc, lateral->join->nestParams)
+		{
+			NestLoopParam *param = (NestLoopParam *) lfirst(lc);
+
+			if (param->paramno == ((Param *) node)->paramid)
+				return (Node *) copyObject(param->paramval);
+		}
+	}
+	if (IsA(node, Var) && var->varno == INNER_VAR)
+		return (Node *) llm_layers_var(OUTER_VAR, lateral->n_outer + var->varattno, node);
+	if (IsA(node, Var) && lateral->scan != 0 && var->varno == lateral->scan)
+		return scanned_column(lateral, var);
+	return expression_tree_mutator(node, lateral_mutator, context);
+}
+
+static List *
+rewrite(Lateral *lateral, List *exprs)
+{
+	return (List *) lateral_mutator((Node *) exprs, lateral);
+}
+
+/* A node over child that delivers the columns of the outer side, then those of tlist. */
+static Plan *
+add_columns(Lateral *lateral, Plan *child, List *tlist, int *next_id)
+{
+	List *all = list_truncate(llm_layers_pass_on(child), lateral->n_outer);
+	ListCell *lc;
+
+	foreach (lc, rewrite(lateral, tlist))
+	{
+		Expr *expr = ((TargetEntry *) lfirst(lc))->expr;
+
+		all = lappend(all, makeTargetEntry(expr, list_length(all) + 1, NULL, false));
+	}
+	return llm_layers_project(child, all, &lateral->join->join.plan, next_id);
+}
+
+/* ---- quals: a Result has none, so they go to the batch node below it ---- */
+
+typedef struct Lookup
+{
+	List *tlist; /* what OUTER_VAR means */
+	bool failed; /* an expression may not be evaluated twice */
+} Lookup;
+
+static Node *
+lookup_mutator(Node *node, void *context)
+{
+	Lookup *lookup = (Lookup *) context;
+	TargetEntry *tle;
+
+	if (node == NULL)
+		return NULL;
+	if (!IsA(node, Var) || ((Var *) node)->varno != OUTER_VAR)
+		return expression_tree_mutator(node, lookup_mutator, context);
+	tle = list_nth_node(TargetEntry, lookup->tlist, ((Var *) node)->varattno - 1);
+	lookup->failed = lookup->failed || contain_volatile_functions((Node *) tle->expr);
+	return (Node *) copyObject(tle->expr);
+}
+
+/* Let the first batch node in plan (or the Results on it) remove the rows whose quals, in plan's
+ * columns, are not true. False when there is none, or none that can. */
+static bool
+push_quals(Plan *plan, List *quals)
+{
+	Lookup lookup = {plan->targetlist, false};
+
+	if (quals == NIL)
+		return true;
+	quals = (List *) lookup_mutator((Node *) quals, &lookup);
+	if (lookup.failed)
+		return false;
+	if (IsA(plan, Result) && plan->lefttree != NULL)
+		return push_quals(plan->lefttree, quals);
+	if (!IsA(plan, CustomScan) || ((CustomScan *) plan)->methods != &llm_node_scan_methods)
+		return false;
+	plan->qual = list_concat(plan->qual, quals);
+	return true;
+}
+
+/* Quals in the columns of above's child: from the first that calls the model on, above's layers take
+ * them; those before it go below. */
+static bool
+place_quals(Plan *above, List *quals)
+{
+	List *before = NIL;
+	ListCell *lc;
+
+	foreach (lc, quals)
+	{
+		if (above->qual != NIL || llm_guards_has_call((Node *) lfirst(lc)))
+			above->qual = lappend(above->qual, lfirst(lc));
+		else
+			before = lappend(before, lfirst(lc));
+	}
+	return push_quals(above->lefttree, before);
+}
+
+static bool
+whole_row_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var) && ((Var *) node)->varattno <= 0)
+		return true;
+	return expression_tree_walker(node, whole_row_walker, context);
+}
+
+/* A plan whose expressions can be moved elsewhere. */
+static bool
+is_movable(const Plan *plan)
+{
+	return plan->initPlan == NIL && !contain_subplans((Node *) plan->targetlist) &&
+		   !contain_subplans((Node *) plan->qual) &&
+		   !whole_row_walker((Node *) plan->targetlist, NULL) &&
+		   !whole_row_walker((Node *) plan->qual, NULL);
+}
+
+/* One row, whatever the outer side is. */
+static bool
+is_one_row(const Plan *plan)
+{
+	return IsA(plan, Result) && plan->lefttree == NULL && plan->qual == NIL &&
+		   ((const Result *) plan)->resconstantqual == NULL && is_movable(plan);
+}
+
+/* The call of ours that a FunctionScan scans, NULL when it is anything else. */
+static FuncExpr *
+scanned_call(const FunctionScan *scan)
+{
+	Node *expr;
+
+	if (scan->funcordinality || list_length(scan->functions) != 1)
+		return NULL;
+	expr = ((RangeTblFunction *) linitial(scan->functions))->funcexpr;
+	if (!llm_guards_is_call(expr) || contain_subplans(expr))
+		return NULL;
+	return (FuncExpr *) expr;
+}
+
+/* Find out what the inner side is. False when it may give more or fewer rows than one. */
+static bool
+take_inner(Lateral *lateral, const Plan *inner)
+{
+	if (IsA(inner, FunctionScan))
+	{
+		lateral->scan = ((const Scan *) inner)->scanrelid;
+		lateral->call = scanned_call((const FunctionScan *) inner);
+		return lateral->call != NULL && is_movable(inner);
+	}
+	if (IsA(inner, SubqueryScan))
+	{
+		const Plan *sub = ((const SubqueryScan *) inner)->subplan;
+
+		lateral->scan = ((const Scan *) inner)->scanrelid;
+		return is_movable(inner) && is_one_row(sub) &&
+			   llm_guards_has_call((Node *) sub->targetlist);
+	}
+	return is_one_row(inner) && llm_guards_has_call((Node *) inner->targetlist);
+}
+
+/* Each outer row gives one row of the join, or less by quals that can be evaluated afterwards. */
+static bool
+is_plain_join(const NestLoop *join)
+{
+	const Plan *inner = join->join.plan.righttree;
+
+	if (join->join.jointype == JOIN_LEFT)
+		return join->join.joinqual == NIL && (inner->qual == NIL || IsA(inner, Result));
+	return join->join.jointype == JOIN_INNER;
+}
+
+Plan *
+llm_laterals_build(NestLoop *join, int *next_id)
+{
+	Plan *plan = &join->join.plan;
+	Plan *inner = plan->righttree;
+	Plan *below = plan->lefttree;
+	Lateral lateral = {join, list_length(below->targetlist), 0, NULL};
+	List *scanned = NIL;
+	Plan *top;
+
+	if (!is_plain_join(join) || !take_inner(&lateral, inner))
+		return plan;
+	if (lateral.call != NULL)
+		scanned = list_make1(makeTargetEntry((Expr *) lateral.call, 1, NULL, false));
+	else if (IsA(inner, SubqueryScan))
+		scanned = ((SubqueryScan *) inner)->subplan->targetlist;
+	if (scanned != NIL)
+		below = llm_layers_build(add_columns(&lateral, below, scanned, next_id), next_id);
+	below = add_columns(&lateral, below, inner->targetlist, next_id);
+	if (!place_quals(below, rewrite(&lateral, inner->qual)))
+		return plan;
+	below = llm_layers_build(below, next_id);
+
+	top = llm_layers_project(below, rewrite(&lateral, plan->targetlist), plan, next_id);
+	if (!place_quals(top, rewrite(&lateral, list_concat_copy(join->join.joinqual, plan->qual))))
+		return plan;
+	top->initPlan = plan->initPlan;
+	return top;
+}
