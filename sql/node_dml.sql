@@ -67,7 +67,7 @@ CREATE UNIQUE INDEX ON mv (id);
 REFRESH MATERIALIZED VIEW CONCURRENTLY mv;
 SELECT count(*) FROM mv;
 
--- partitions: each member is batched, rows move
+-- partitions: one node above them, rows move
 CREATE TABLE parts (id int, body text) PARTITION BY RANGE (id);
 CREATE TABLE parts_low PARTITION OF parts FOR VALUES FROM (0) TO (50);
 CREATE TABLE parts_high PARTITION OF parts FOR VALUES FROM (50) TO (100);

@@ -50,6 +50,10 @@ SELECT explain_of($$WITH s AS MATERIALIZED (SELECT id, llm_generate(body) g FROM
 SELECT l, length(l), upper(l) FROM (SELECT llm_generate(body) AS l FROM docs WHERE id <= 2) s;
 SELECT requests_of($$SELECT l, length(l), upper(l) FROM (SELECT llm_generate(body) AS l FROM docs WHERE id <= 50) s$$);
 SELECT explain_of($$SELECT llm_generate(body) FROM docs WHERE id <= 2 UNION ALL SELECT llm_generate(body) FROM docs WHERE id >= 299$$);
+SELECT * FROM both_ways($$SELECT llm_generate(body) FROM docs UNION ALL SELECT llm_generate(body) FROM docs LIMIT 5$$);
+SELECT same, n, nodes, batched = row_by_row AS equal FROM both_ways($$SELECT id FROM docs WHERE llm_generate(body) LIKE '%9' UNION ALL SELECT id FROM docs WHERE llm_generate(body) LIKE '%9'$$);
+-- members that differ keep their own nodes
+SELECT * FROM both_ways($$SELECT llm_generate(body) FROM docs WHERE id < 5 UNION ALL SELECT llm_generate('2' || llm_generate(body)) FROM docs WHERE id < 3 UNION ALL SELECT body FROM docs WHERE id = 1$$);
 CREATE TEMP VIEW answers AS SELECT id, llm_generate(body) AS g FROM docs;
 SELECT g FROM answers WHERE id = 7;
 SELECT explain_of($$SELECT g FROM answers WHERE id = 7$$);

@@ -20,6 +20,7 @@
 #include "pg/call.h"
 #include "pg/compat.h"
 #include "pg/guc.h"
+#include "pg/node/appends.h"
 #include "pg/node/feeds.h"
 #include "pg/node/laterals.h"
 #include "pg/node/layers.h"
@@ -267,6 +268,8 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 	}
 	if (fixed || !walk->batch)
 		return plan;
+	if (IsA(plan, Append))
+		return llm_appends_build((Append *) plan);
 	if (IsA(plan, NestLoop))
 		plan = llm_laterals_build((NestLoop *) plan, &walk->next_id);
 	llm_feeds_build(plan, &walk->next_id);
