@@ -12,6 +12,13 @@ ANALYZE docs;
 SELECT explain_of($$SELECT id FROM docs WHERE llm_generate(body) LIKE 'b1%' AND grp = 1$$, true);
 SELECT id FROM docs WHERE llm_generate(body) LIKE 'b1%' AND grp = 1 ORDER BY id;
 
+-- an index is used as ever
+CREATE TEMP TABLE indexed (id int PRIMARY KEY, body text);
+INSERT INTO indexed SELECT i, 'b' || i FROM generate_series(1, 1000) i;
+ANALYZE indexed;
+EXPLAIN (COSTS OFF) SELECT llm_generate(body) FROM indexed WHERE llm_generate(body) = 'b7' AND id = 7;
+SELECT llm_generate(body) FROM indexed WHERE llm_generate(body) = 'b7' AND id = 7;
+
 -- two calls: two filters, the second only for rows that pass the first
 SELECT explain_of($$SELECT id FROM docs WHERE llm_generate(body) LIKE 'b1%' AND llm_generate(body || 'x') LIKE '%5x'$$);
 SELECT id FROM docs WHERE llm_generate(body) LIKE 'b1%' AND llm_generate(body || 'x') LIKE '%5x';
