@@ -39,7 +39,7 @@ INSERT INTO shapes (query) VALUES
 	('SELECT d.id FROM docs d JOIN groups g ON llm_generate(d.body || g.name) = ''b4g3'' AND g.low > 20 ORDER BY 1'),
 	('SELECT d.id FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body || g.name) LIKE ''%4'' AND llm_generate(g.name || d.id) LIKE ''%2'' ORDER BY 1'),
 	('SELECT d.id, 100 / (g.low - 40) FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body || g.name) NOT LIKE ''%g4'' ORDER BY 1'),
-	('SELECT d.id, llm_generate(g.name || d.body) FROM docs d, groups g WHERE d.grp = g.grp AND llm_generate(d.body || g.low) > ''b3'' ORDER BY 1 LIMIT 3'),
+	('SELECT d.id, llm_generate(g.name || d.body) FROM docs d, groups g WHERE d.grp = g.grp AND llm_generate(d.body || g.low) > ''b3'' ORDER BY 1'),
 	('SELECT a.id, b.id FROM docs a JOIN docs b ON llm_generate(a.body) = b.body AND b.id <= 4 ORDER BY 1'),
 	('SELECT d.id FROM docs d JOIN groups g ON g.grp = llm_count_tokens(d.body) ORDER BY 1'),
 	-- WHERE above an outer join
@@ -59,6 +59,12 @@ SELECT s.n, w.* FROM shapes s, LATERAL both_ways(query) w WHERE query NOT LIKE '
 RESET enable_hashjoin;
 RESET enable_mergejoin;
 
+-- a condition over both sides, in an inner side that is scanned by a key
+BEGIN;
+SET LOCAL enable_hashjoin = off;
+SET LOCAL enable_mergejoin = off;
+EXPLAIN (COSTS OFF) SELECT d.id FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body || g.name) LIKE '%4' AND g.low > 10;
+COMMIT;
 -- a sub-select that stops at its first row has read ahead
 SELECT same, n, nodes, batched BETWEEN row_by_row AND 60 AS few FROM both_ways('SELECT g.grp FROM groups g WHERE EXISTS (SELECT 1 FROM docs d WHERE d.grp = g.grp AND llm_generate(d.body || g.name) = ''b12g4'') ORDER BY 1');
 SELECT same, n, nodes, batched BETWEEN row_by_row AND 69 AS few FROM both_ways('SELECT g.grp, llm_generate(g.name) FROM groups g WHERE NOT EXISTS (SELECT 1 FROM docs d WHERE d.grp = g.grp AND llm_generate(d.body || g.name) = ''b12g4'') ORDER BY 1');

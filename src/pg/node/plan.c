@@ -22,6 +22,7 @@
 #include "pg/guc.h"
 #include "pg/node/appends.h"
 #include "pg/node/feeds.h"
+#include "pg/node/inners.h"
 #include "pg/node/laterals.h"
 #include "pg/node/layers.h"
 #include "pg/node/node.h"
@@ -271,7 +272,11 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 	if (IsA(plan, Append))
 		return llm_appends_build((Append *) plan);
 	if (IsA(plan, NestLoop))
+	{
 		plan = llm_laterals_build((NestLoop *) plan, &walk->next_id);
+		if (IsA(plan, NestLoop))
+			llm_inners_lift((NestLoop *) plan);
+	}
 	llm_feeds_build(plan, &walk->next_id);
 	if (!can_take_apart(plan))
 		return plan;
