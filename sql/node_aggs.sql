@@ -10,8 +10,10 @@ ANALYZE docs;
 
 -- arguments below, results above, conditions on groups in between
 EXPLAIN (COSTS OFF) SELECT string_agg(llm_generate(body), ',') FROM docs;
-EXPLAIN (COSTS OFF) SELECT grp, max(llm_generate('m' || body)), llm_generate('of ' || count(*)) FROM docs GROUP BY grp HAVING llm_generate('h' || min(body)) LIKE 'h%' AND count(*) > 2;
-EXPLAIN (COSTS OFF) SELECT id, count(llm_generate(body)) OVER (PARTITION BY grp ORDER BY id), llm_generate('r' || rank() OVER (ORDER BY body)) FROM docs;
+SELECT line FROM explain_of($$SELECT grp, max(llm_generate('m' || body)), llm_generate('of ' || count(*)) FROM docs GROUP BY grp HAVING llm_generate('h' || min(body)) LIKE 'h%' AND count(*) > 2$$) line
+WHERE line NOT LIKE '%LLM Calls:%' AND line NOT LIKE '%Sort Method:%';
+SELECT line FROM explain_of($$SELECT id, count(llm_generate(body)) OVER (PARTITION BY grp ORDER BY id), llm_generate('r' || rank() OVER (ORDER BY body)) FROM docs$$) line
+WHERE line NOT LIKE '%LLM Calls:%' AND line NOT LIKE '% Window:%' AND line NOT LIKE '%Sort Method:%';
 
 CREATE TEMP TABLE shapes (n serial, query text);
 INSERT INTO shapes (query) VALUES

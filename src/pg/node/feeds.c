@@ -127,7 +127,8 @@ llm_feeds_build(Plan *plan, int *next_id)
 	List *tlist;
 	List *qual;
 
-	if (!takes_every_row(plan))
+	if (!takes_every_row(plan) || !(llm_guards_any_call((Node *) plan->targetlist) ||
+									llm_guards_any_call((Node *) plan->qual)))
 		return;
 	tlist = (List *) feed_mutator((Node *) plan->targetlist, &feed);
 	qual = (List *) feed_mutator((Node *) plan->qual, &feed);

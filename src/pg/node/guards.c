@@ -37,6 +37,12 @@ any_call_walker(Node *node, void *context)
 	return llm_guards_is_call(node) || expression_tree_walker(node, any_call_walker, context);
 }
 
+bool
+llm_guards_any_call(Node *expr)
+{
+	return any_call_walker(expr, NULL);
+}
+
 /* CASE x WHEN y: a call in y would have to be told apart from what stands for x. */
 static bool
 compares_with_call(const CaseExpr *expr)

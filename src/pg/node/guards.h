@@ -28,6 +28,9 @@ typedef struct LlmGuardPart
 /* True for a call of one of our functions. */
 extern bool llm_guards_is_call(Node *node);
 
+/* True when expr (or a list) holds a call, wherever. */
+extern bool llm_guards_any_call(Node *expr);
+
 /* True when expr holds a call that can be made before it. */
 extern bool llm_guards_has_call(Node *expr);
 

@@ -368,6 +368,12 @@ split_quals(List *quals, List **keep)
 	return groups;
 }
 
+bool
+llm_layers_is_join(const Plan *plan)
+{
+	return IsA(plan, NestLoop) || IsA(plan, MergeJoin) || IsA(plan, HashJoin);
+}
+
 /* The quals of plan that may be evaluated above it, in their order. Those of an inner join are one list
  * with its conditions, unless a condition would move that tells the join to expect one match per row. */
 static List *
@@ -380,8 +386,7 @@ movable_quals(Plan *plan, bool *joined)
 	ListCell *lc;
 
 	*joined = false;
-	if (!(IsA(plan, NestLoop) || IsA(plan, MergeJoin) || IsA(plan, HashJoin)) ||
-		join->jointype != JOIN_INNER)
+	if (!llm_layers_is_join(plan) || join->jointype != JOIN_INNER)
 		return plan->qual;
 	all = list_concat_copy(join->joinqual, plan->qual);
 	groups = split_quals(all, &keep);

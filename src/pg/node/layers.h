@@ -11,6 +11,9 @@
  * node ids. */
 extern Plan *llm_layers_build(Plan *plan, int *next_id);
 
+/* True for the three nodes that join. */
+extern bool llm_layers_is_join(const Plan *plan);
+
 /* A Var for column attno of the plan below (OUTER_VAR) or the scan tuple (INDEX_VAR), of expr's type. */
 extern Var *llm_layers_var(Index varno, AttrNumber attno, Node *expr);
 

@@ -22,6 +22,7 @@
 #include "pg/guc.h"
 #include "pg/node/appends.h"
 #include "pg/node/feeds.h"
+#include "pg/node/guards.h"
 #include "pg/node/inners.h"
 #include "pg/node/laterals.h"
 #include "pg/node/layers.h"
@@ -205,25 +206,17 @@ visit_children(Plan *plan, bool (*fn)(Plan *, void *), void *context)
 	return false;
 }
 
-static bool
-call_walker(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, FuncExpr) && llm_func_find(((FuncExpr *) node)->funcid) != NULL)
-		return true;
-	return expression_tree_walker(node, call_walker, context);
-}
-
 /* True when plan or a node below it calls the model. */
 static bool
 plan_calls(Plan *plan, void *context)
 {
 	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &llm_node_scan_methods)
 		return true;
-	if (call_walker((Node *) plan->targetlist, NULL) || call_walker((Node *) plan->qual, NULL))
+	if (llm_guards_any_call((Node *) plan->targetlist) || llm_guards_any_call((Node *) plan->qual))
 		return true;
-	if (IsA(plan, FunctionScan) && call_walker((Node *) ((FunctionScan *) plan)->functions, NULL))
+	if (IsA(plan, FunctionScan) && llm_guards_any_call((Node *) ((FunctionScan *) plan)->functions))
+		return true;
+	if (llm_layers_is_join(plan) && llm_guards_any_call((Node *) ((Join *) plan)->joinqual))
 		return true;
 	return visit_children(plan, plan_calls, context);
 }
