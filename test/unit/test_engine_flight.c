@@ -519,6 +519,7 @@ the_most_urgent_asker_counts(void **state)
 		q.priority = 5;
 		q.key.id = run_submit(&r, q);
 		audit(&r);
+		cancel(&r, 4, run_submit(&r, greedy("shared", 4))); /* changes nothing */
 		if (changes_its_mind)
 			cancel(&r, 3, q.key.id);
 		while (r.of[shared].n_done == 0)
