@@ -7,7 +7,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $node = llm_cluster('crash', fault => 'slow_step=2', conf => <<'CONF');
+my $node = llm_cluster('crash', fault => 'slow_step=4', conf => <<'CONF');
 llm_infer.engine_timeout = '2s'
 max_connections = 30
 CONF

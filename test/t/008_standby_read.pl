@@ -7,7 +7,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $primary = llm_cluster('primary', allows_streaming => 1, fault => 'slow_step=2');
+my $primary = llm_cluster('primary', allows_streaming => 1, fault => 'slow_step=5');
 $primary->safe_psql('postgres', q{CREATE TABLE docs AS SELECT i, 'row ' || i AS body FROM generate_series(1, 1000) i});
 my $rows = q{SELECT llm_generate(body) FROM docs ORDER BY i};
 

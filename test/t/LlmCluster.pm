@@ -227,14 +227,22 @@ sub llm_backend
 	});
 }
 
-# Wait until the engine works for n backends (1 by default), and give their process ids.
+# Wait until the engine works for n backends (1 by default), and give their process ids. One session looks
+# often: a statement may be at work for less time than psql needs to start.
 sub llm_active
 {
 	my ($node, $n) = @_;
+	$n //= 1;
 	my $pids = llm_wait_for(sub {
-		my @p = split /\n/, $node->safe_psql('postgres', q{SELECT pid FROM llm.stat_activity
-			WHERE state = 'active' ORDER BY pid});
-		return @p >= ($n // 1) ? \@p : 0;
+		my @p = split /\n/, $node->safe_psql('postgres', qq{
+			DO \$\$ BEGIN
+				FOR i IN 1 .. 2000 LOOP
+					EXIT WHEN (SELECT count(*) >= $n FROM llm.stat_activity WHERE state = 'active');
+					PERFORM pg_sleep(0.003);
+				END LOOP;
+			END \$\$;
+			SELECT pid FROM llm.stat_activity WHERE state = 'active' ORDER BY pid});
+		return @p >= $n ? \@p : 0;
 	});
 	die 'no backend became active' unless $pids;
 	return @$pids;
