@@ -96,38 +96,30 @@ llm_kv_pages_v(const LlmKvPages *kv, uint8_t *head, int32_t t)
 					 (size_t) t * (size_t) kv->v_stride);
 }
 
-/* Copy n values `stride` apart, and their scale. */
-static void
-vector_copy(LlmKvVector to, LlmKvVector from, int32_t n, size_t stride, size_t nbytes)
-{
-	for (int32_t i = 0; i < n; i++)
-		memcpy((uint8_t *) to.values + (size_t) i * stride * nbytes,
-			   (const uint8_t *) from.values + (size_t) i * stride * nbytes, nbytes);
-	if (to.scale != NULL)
-		*to.scale = *from.scale;
-}
-
 void
 llm_kv_pages_copy(LlmKvPages *kv, int32_t from, int32_t to, int32_t n_tokens)
 {
 	const LlmKvGroup *g = &kv->group;
+	size_t n = (size_t) n_tokens, rest = n % LANES;
+	size_t lanes_nbytes = LANES * llm_kv_type_nbytes(g->k_type); /* one value of 16 tokens */
+	size_t group_nbytes = (size_t) g->k_dim * lanes_nbytes;
 
-	if (n_tokens == LLM_PAGE_TOKENS)
-	{
-		memcpy(llm_kv_pages_head(kv, to, 0, 0), llm_kv_pages_head(kv, from, 0, 0), kv->page_nbytes);
-		return;
-	}
 	for (int32_t i = 0; i < g->n_layers * g->n_kv_heads; i++)
 	{
 		uint8_t *a = llm_kv_pages_head(kv, from, 0, i), *b = llm_kv_pages_head(kv, to, 0, i);
+		size_t whole = n / LANES * group_nbytes;
 
-		for (int32_t t = 0; t < n_tokens; t++)
-		{
-			vector_copy(llm_kv_pages_k(kv, b, t), llm_kv_pages_k(kv, a, t), g->k_dim, LANES,
-						llm_kv_type_nbytes(g->k_type));
-			vector_copy(llm_kv_pages_v(kv, b, t), llm_kv_pages_v(kv, a, t), g->v_dim, 1,
-						llm_kv_type_nbytes(g->v_type));
-		}
+		memcpy(b, a, whole);
+		for (size_t at = whole; rest > 0 && at < whole + group_nbytes; at += lanes_nbytes)
+			memcpy(b + at, a + at, rest * llm_kv_type_nbytes(g->k_type));
+		if (g->k_type == LLM_DTYPE_I8)
+			memcpy(llm_kv_pages_k(kv, b, 0).scale, llm_kv_pages_k(kv, a, 0).scale,
+				   n * sizeof(float));
+		memcpy(b + kv->k_nbytes, a + kv->k_nbytes,
+			   n * (size_t) kv->v_stride * llm_kv_type_nbytes(g->v_type));
+		if (g->v_type == LLM_DTYPE_I8)
+			memcpy(llm_kv_pages_v(kv, b, 0).scale, llm_kv_pages_v(kv, a, 0).scale,
+				   n * sizeof(float));
 	}
 }
 
