@@ -25,7 +25,7 @@ UPDATE docs SET grp = v.grp FROM v WHERE v.id = docs.id;
 -- read: by name, as a row, by a sub-select, by a join, by a condition or an order, also where it is not shown
 SELECT requests_of('SELECT v FROM v') AS whole, requests_of('SELECT * FROM v') AS star, requests_of('SELECT id FROM v WHERE summary = ''b1''') AS condition, requests_of('SELECT id FROM v ORDER BY tags') AS ordered;
 SELECT requests_of('SELECT id, (SELECT count(*) FROM docs d WHERE d.body = v.summary) FROM v') AS outer_reference, requests_of('SELECT v.id, x FROM v, LATERAL (SELECT v.tags AS x OFFSET 0) s') AS lateral;
-SELECT requests_of('SELECT a.id FROM v a FULL JOIN v b USING (id, summary)') AS both_sides, requests_of('SELECT count(summary) FROM v NATURAL FULL JOIN (SELECT id, ''x'' AS summary FROM docs) w') AS full_join;
+SELECT requests_of('SELECT a.id FROM v a FULL JOIN v b USING (id, summary)') AS both_sides, requests_of('SELECT count(summary) FROM v NATURAL FULL JOIN (SELECT id, ''x'' AS summary FROM docs) w') >= 20 AS full_join;
 SELECT requests_of('SELECT to_json(v) FROM v') AS to_json, requests_of('SELECT (v).tags FROM v') AS field;
 
 -- what counts without being read: set operations, DISTINCT, grouping, sets, and volatile functions of others
