@@ -73,8 +73,9 @@ fail_changed(LlmClientRequest *req)
 					  "Run the statement again.");
 }
 
-/* Put tokens on the bill of the role and of the statement. A piece of a stream counts as one when it comes, so that
- * reading nearly all of an answer and then cancelling is not free; the rest comes with the end. */
+/* Put tokens on the bill of the role and of the statement. A piece of a stream counts as one when it
+ * comes, so that reading nearly all of an answer and then cancelling is not free; the rest comes with
+ * the end. */
 static void
 charge(LlmClientRequest *req, int64 prompt, int64 cached, int64 generated)
 {
