@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/engine.h"
 #include "engine_run.h"
 
 /* ---- other kinds ---- */
@@ -298,6 +299,60 @@ the_logits_hook_sees_positions_in_order(void **state)
 	run_fini(&r);
 }
 
+/* ---- a device that fails ---- */
+
+static const LlmDeviceOps *sound;
+
+static LlmStatus
+fail_wait(LlmDevice *dev, uint64_t step, LlmStepOut *out, LlmError *err)
+{
+	sound->step_wait(dev, step, out, err);
+	return llm_error_set(err, LLM_E_INTERNAL, "the device is lost");
+}
+
+/* All that runs ends with the device's error, with rows in the step or without; what waits goes on when
+ * the device does, and so does what was cached before. */
+static void
+a_failed_step_ends_all_that_runs(void **state)
+{
+	char text[100];
+	LlmEngineOptions o = run_options();
+	LlmDeviceOps broken;
+	bool idle;
+	LlmError err;
+	Run r;
+
+	memcpy(text, run_text_of(sizeof(text) - 1), sizeof(text));
+	o.max_running = 2;
+	run_echo_with(&r, o, 512);
+	text[80] = '\0';
+	assert_string_equal(run_text(run_one(&r, run_request(text, 200))), text);
+	for (int i = 0; i < 3; i++) /* two run: the second waits for the first; one waits for a place */
+	{
+		text[80] = 'A';
+		run_submit(&r, run_request(text, 200 + i));
+	}
+	sound = r.e->m.dev->ops;
+	broken = *sound;
+	broken.step_wait = fail_wait;
+	r.e->m.dev->ops = &broken;
+	assert_int_equal(llm_engine_step(r.e, &idle, &err), LLM_E_INTERNAL);
+	assert_string_equal(err.text, "the device is lost");
+	assert_true(llm_engine_audit(r.e, &err));
+	assert_int_equal(r.n_keys, 1); /* one alone had rows */
+	for (int i = 2; i <= 3; i++)
+	{
+		assert_int_equal(r.of[i].n_done, 1);
+		assert_int_equal(r.of[i].status, LLM_E_INTERNAL);
+		assert_string_equal(r.of[i].error.text, "the device is lost");
+	}
+	r.e->m.dev->ops = sound;
+	run_all(&r);
+	assert_string_equal(run_text(&r.of[4]), text);
+	assert_in_range(r.of[4].cached_tokens, 80, 80 + RUN_AROUND);
+	run_fini(&r);
+}
+
 int
 main(void)
 {
@@ -311,6 +366,7 @@ main(void)
 		cmocka_unit_test(bos_comes_once),
 		cmocka_unit_test(a_broken_template_fails_when_it_is_used),
 		cmocka_unit_test(the_logits_hook_sees_positions_in_order),
+		cmocka_unit_test(a_failed_step_ends_all_that_runs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

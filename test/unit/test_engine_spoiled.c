@@ -115,12 +115,12 @@ rig_init(Rig *rig, const char *kv_type)
 
 /* A prompt of LEN tokens of one kind, with the bad token at `bad` (-1 = nowhere). Returns its id. */
 static uint64_t
-ask(Rig *rig, int32_t kind, int32_t bad)
+ask(Rig *rig, int32_t kind, int32_t bad, int32_t n_new)
 {
 	uint64_t id = rig->n_reqs++;
 	LlmRequest q = {.key = {1, id},
 					.sample = {.top_p = 1.0f, .repetition_penalty = 1.0f},
-					.max_tokens = N_NEW,
+					.max_tokens = n_new,
 					.raw = true,
 					.ignore_eos = true};
 	int32_t ids[LEN];
@@ -157,8 +157,8 @@ check_bad(const Rig *rig, uint64_t id, int32_t cached)
 	assert_int_equal(o->cached, cached);
 }
 
-/* The bad token in the middle of a prompt, whose logits nobody wants; in its first row; and twice, so
- * that the second could find the first one's pages in the cache. */
+/* The bad token in the middle of a prompt, whose logits nobody wants, of which one token would be the
+ * answer; in its first row; and twice, so that the second could find the first one's pages in the cache. */
 static void
 spoiled_requests_fail_alone(void **state)
 {
@@ -170,13 +170,13 @@ spoiled_requests_fail_alone(void **state)
 		uint64_t bad, first, good, again;
 
 		rig_init(&alone, types[t]);
-		ask(&alone, 0, -1);
+		ask(&alone, 0, -1, N_NEW);
 		drain(&alone);
 		assert_int_equal(alone.out[0].status, LLM_OK);
 		rig_init(&rig, types[t]);
-		bad = ask(&rig, 1, 140);
-		first = ask(&rig, 2, 0);
-		good = ask(&rig, 0, -1);
+		bad = ask(&rig, 1, 140, 1);
+		first = ask(&rig, 2, 0, N_NEW);
+		good = ask(&rig, 0, -1, N_NEW);
 		drain(&rig);
 		check_bad(&rig, bad, 0);
 		check_bad(&rig, first, 0);
@@ -184,10 +184,10 @@ spoiled_requests_fail_alone(void **state)
 		assert_memory_equal(rig.out[good].generated, alone.out[0].generated,
 							sizeof(alone.out[0].generated));
 		/* the pages of the step before are sound, those of the spoiled step are not there */
-		again = ask(&rig, 1, 140);
+		again = ask(&rig, 1, 140, N_NEW);
 		drain(&rig);
 		check_bad(&rig, again, 128);
-		again = ask(&rig, 2, 0);
+		again = ask(&rig, 2, 0, N_NEW);
 		drain(&rig);
 		check_bad(&rig, again, 0);
 		llm_engine_free(alone.e);
