@@ -9,6 +9,7 @@ SELECT llm_generate(ARRAY['a', NULL, 'c'], options => '{"n": 2}');
 SELECT llm_generate(ARRAY['a', 'b'], options => '{"n": 1}'), llm_generate('[2:3]={a,b}'::text[], options => '{"n": 1}');
 -- of whatever shape, the result has one dimension
 SELECT llm_generate('[2:3][0:1]={{a,b},{c,NULL}}'::text[], options => '{"n": 2}');
+SELECT llm_generate(array_fill(NULL::text, ARRAY[15626]), options => '{"n": 64}');
 SELECT llm_generate('{}'::text[], options => '{"n": 3}'), llm_generate(ARRAY[NULL]::text[], options => '{"n": 3}'),
 	llm_generate(NULL::text[], options => '{"n": 3}');
 SELECT array_length(llm_generate(ARRAY['x'], options => '{"n": 64}'), 1);

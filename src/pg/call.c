@@ -33,6 +33,9 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
+/* Of one call: each request takes about 1 kB of memory before it is sent. */
+#define MAX_ANSWERS 1000000
+
 /* A request that a call shares with others of its statement. */
 typedef struct Share
 {
@@ -280,9 +283,10 @@ create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 		return false;
 	if (call->func->kind == LLM_FUNC_GENERATE_ARRAY)
 		read_array(call, args[0].value, &prompts, &nulls, &n);
-	if (n > INT_MAX / o.n)
+	if (n > MAX_ANSWERS / o.n)
 		return llm_failure_set(f, ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-							   "%d prompts with %d answers each are too many", n, o.n);
+							   "%d prompts with n = %d are more than the %d answers of a call", n,
+							   o.n, MAX_ANSWERS);
 	call->nulls = nulls;
 	call->n_answers = o.n;
 	prepare_requests(call, model, n * o.n, o.timeout_ms, &submit);
