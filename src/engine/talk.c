@@ -90,6 +90,21 @@ names_check(const json_t *kwargs, const char *const *names, const char *who, Llm
 	return LLM_OK;
 }
 
+/* JSON knows no bounds, its readers do. */
+static const char *
+kwargs_fault(const json_error_t *e)
+{
+	switch (json_error_code(e))
+	{
+		case json_error_numeric_overflow:
+			return "template_kwargs has a number that is too large";
+		case json_error_stack_overflow:
+			return "template_kwargs is nested too deeply";
+		default:
+			return "template_kwargs is not a JSON object";
+	}
+}
+
 static LlmStatus
 kwargs_parse(LlmTalk *t, LlmStr text, LlmError *err)
 {
@@ -105,7 +120,7 @@ kwargs_parse(LlmTalk *t, LlmStr text, LlmError *err)
 	t->kwargs = json_loadb(text.p, text.len, JSON_REJECT_DUPLICATES, &e);
 	if (t->kwargs == NULL)
 	{
-		llm_error_set(err, LLM_E_INVALID, "template_kwargs is not a JSON object");
+		llm_error_set(err, LLM_E_INVALID, "%s", kwargs_fault(&e));
 		llm_error_detail(err, "The fault is at byte %d.", e.position);
 		return LLM_E_INVALID;
 	}

@@ -240,6 +240,8 @@ template_variables_reach_the_template(void **state)
 		{"{\"a\": \"\xFF\"}", "not a JSON object"},
 		{"{\"a\": \"\\u0000\"}", "not a JSON object"},
 		{"{} x", "not a JSON object"},
+		{"{\"a\": 12345678901234567890}", "a number that is too large"},
+		{"{\"a\": 1e1000}", "a number that is too large"},
 		{"{\"messages\": []}", "may not set \"messages\""},
 		{"{\"x\": 1, \"tools\": []}", "may not set \"tools\""},
 		{"{\"add_generation_prompt\": false}", "may not set \"add_generation_prompt\""},
@@ -263,7 +265,7 @@ template_variables_reach_the_template(void **state)
 	}
 	memset(deep, '[', 70000); /* nested past all reason, and too long */
 	q.template_kwargs = (LlmStr){deep, 65000};
-	expect_refused(&r, q, LLM_E_INVALID, "not a JSON object");
+	expect_refused(&r, q, LLM_E_INVALID, "nested too deeply");
 	q.template_kwargs = (LlmStr){deep, 65537};
 	expect_refused(&r, q, LLM_E_INVALID, "65537 bytes, more than 65536");
 	memcpy(deep, "{\"a\": ", 6); /* within jansson's bounds, beyond the template's */
