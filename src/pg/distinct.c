@@ -18,6 +18,8 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#define REQUEST_NBYTES 2048 /* a request with short texts fits */
+
 /* What is remembered of a statement. */
 typedef struct Memory
 {
@@ -218,7 +220,8 @@ copy_request(LlmClientRequest *to, const LlmClientRequest *req, MemoryContext cx
 static LlmDistinct *
 create_request(Memory *m, const LlmClientRequest *req, uint64 hash)
 {
-	MemoryContext cxt = AllocSetContextCreate(m->cxt, "llm_infer request", ALLOCSET_SMALL_SIZES);
+	MemoryContext cxt = AllocSetContextCreate(m->cxt, "llm_infer request", 0, REQUEST_NBYTES,
+											  ALLOCSET_SMALL_MAXSIZE);
 	LlmDistinct *d = MemoryContextAllocZero(cxt, sizeof(LlmDistinct));
 	Entry *entry;
 
@@ -307,7 +310,7 @@ llm_distinct_release(LlmDistinct *d)
 		d->nbytes = llm_distinct_nbytes(d);
 		m->idle_nbytes += d->nbytes;
 		dlist_push_tail(&m->idle, &d->node);
-		forget_idle(m, (Size) work_mem * 512);
+		forget_idle(m, get_hash_memory_limit() / 2);
 		return;
 	}
 	llm_client_end(&d->req);

@@ -5,8 +5,9 @@
  * that it calls ask without a statement of their own. A request whose answer is a function of it
  * (greedy or seeded) is looked for among the statement's former ones, by all that the answer depends
  * on, compared byte by byte; the one that is there answers again. Those in flight are held by the
- * calls that wait for them; answered ones are kept up to half of work_mem, those used longest ago go
- * first. A failure answers the calls that waited for it together; later ones ask again.
+ * calls that wait for them; answered ones are kept up to half of what a hash table may take (work_mem
+ * times hash_mem_multiplier), those used longest ago go first. A failure answers the calls that
+ * waited for it together; later ones ask again.
  */
 #ifndef LLM_PG_DISTINCT_H
 #define LLM_PG_DISTINCT_H
