@@ -35,6 +35,8 @@ sub ask
 		OFFSET 0) s});
 }
 
+# what is remembered of a statement is small beside what malloc keeps
+$session->query_safe(q{SET work_mem = '256kB'});
 ask(2000);
 my %before = map { $_ => memory($_) } $backend, $supervisor, $engine;
 my $begin = time();
