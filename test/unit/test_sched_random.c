@@ -893,7 +893,7 @@ random_steps_agree_with_plain_arrays(void **state)
 		(long long) w.n_pin_full, (long long) w.n_from_pin);
 	assert_true(w.n_finished > STEPS / 100 && w.n_jumps > STEPS / 100);
 	assert_true(w.n_preempted > STEPS / 100 && w.n_failed > STEPS / 1000);
-	assert_true(w.n_refused > STEPS / 20000);
+	assert_true(w.n_refused > 0);
 	assert_true(w.n_pinned > STEPS / 1000 && w.n_pin_full > STEPS / 10000);
 	assert_true(w.n_unpinned > STEPS / 2000 && w.n_from_pin > STEPS / 10000);
 }
