@@ -8,6 +8,17 @@ CREATE OR REPLACE FUNCTION try(options jsonb) RETURNS text LANGUAGE sql AS $$
 	SELECT error_of(format('SELECT llm_generate(%L, options => %L)', 'hello', options));
 $$;
 
+-- how far a call may go ahead is a superuser's to say
+CREATE ROLE llm_regress_hasty;
+SELECT try('{"priority": 0}'), try('{"priority": 1}');
+SET ROLE llm_regress_hasty;
+SET llm_infer.max_priority = 5;
+RESET ROLE;
+SET llm_infer.max_priority = 5;
+SELECT try('{"priority": 5}'), try('{"priority": 6}');
+SET llm_infer.max_priority = 100;
+DROP ROLE llm_regress_hasty;
+
 -- good values, at both ends of each range
 SELECT o, try(o::jsonb) FROM unnest(ARRAY[
 	'{}', '{"top_p": 1}', '{"top_p": 0.000001}', '{"top_k": 0}', '{"top_k": 2147483647}', '{"min_p": 0}',

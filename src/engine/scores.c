@@ -69,8 +69,8 @@ llm_scores_init(LlmScores *s, const LlmRequest *r, const LlmTokens *prompt, int3
 		llm_scores_fini(s);
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for log-probabilities");
 	}
-	for (size_t i = 0; r->prompt_logprobs && i < prompt->len; i++) /* the first stays so */
-		put(s, s->prompt, (int32_t) i, &(LlmSampleOut){.token = prompt->ids[i], .logprob = NAN});
+	if (r->prompt_logprobs) /* the others come with their rows: memory that waits is not touched */
+		put(s, s->prompt, 0, &(LlmSampleOut){.token = prompt->ids[0], .logprob = NAN});
 	return LLM_OK;
 }
 

@@ -28,6 +28,7 @@ bool llm_guc_enable_distinct = true;
 bool llm_guc_skip_unread_columns = true;
 int llm_guc_max_lookahead_rows = 256;
 int llm_guc_max_statement_tokens = 0;
+int llm_guc_max_priority = 0;
 int llm_guc_timeout = 0;
 int llm_guc_on_error = LLM_ON_ERROR_ERROR;
 
@@ -132,6 +133,8 @@ static const Setting settings[] = {
 	 gettext_noop("Does not compute columns of views and sub-selects that nobody reads.")},
 	{"llm_infer.max_lookahead_rows", SETTING_INT, &llm_guc_max_lookahead_rows, NULL, 256, 1, 65536,
 	 PGC_USERSET, 0, gettext_noop("Most rows that a plan reads ahead of the row it returns.")},
+	{"llm_infer.max_priority", SETTING_INT, &llm_guc_max_priority, NULL, 0, 0, 100, PGC_SUSET, 0,
+	 gettext_noop("Highest priority that a call may ask for.")},
 	{"llm_infer.max_statement_tokens", SETTING_INT, &llm_guc_max_statement_tokens, NULL, 0, 0,
 	 INT_MAX, PGC_USERSET, 0,
 	 gettext_noop("Most tokens, of prompts and answers, that one statement may use; 0 means any.")},

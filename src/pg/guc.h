@@ -23,6 +23,8 @@ extern int llm_guc_max_running;
 extern bool llm_guc_prefix_cache;
 extern int llm_guc_prefix_cache_scope; /* Llm__PrefixScope */
 extern int llm_guc_engine_timeout;     /* ms */
+/* superuser */
+extern int llm_guc_max_priority;
 /* user */
 extern char *llm_guc_default_model; /* '' = the only one there is */
 extern int llm_guc_max_tokens;      /* 256 */

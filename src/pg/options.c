@@ -151,6 +151,19 @@ fill_from_settings(LlmOptions *o)
 		o->timeout_ms = llm_guc_timeout;
 }
 
+/* Whoever goes first makes all others wait, so how far one may go ahead is a superuser's to say. */
+static bool
+may_have_priority(const LlmOptions *o, LlmFailure *f)
+{
+	if (!o->rest.has_priority || o->rest.priority <= llm_guc_max_priority)
+		return true;
+	llm_failure_set(f, ERRCODE_INSUFFICIENT_PRIVILEGE,
+					"priority %d is above the highest one allowed, which is %d", o->rest.priority,
+					llm_guc_max_priority);
+	llm_failure_hint(f, "A superuser can raise llm_infer.max_priority, also for a single role.");
+	return false;
+}
+
 bool
 llm_options_read(LlmOptions *o, const NullableDatum *args, LlmFailure *f)
 {
@@ -162,6 +175,8 @@ llm_options_read(LlmOptions *o, const NullableDatum *args, LlmFailure *f)
 		return false;
 	if (!args[LLM_ARG_OPTIONS].isnull &&
 		!llm_option_keys_read(o, DatumGetJsonbP(args[LLM_ARG_OPTIONS].value), f))
+		return false;
+	if (!may_have_priority(o, f))
 		return false;
 	fill_from_settings(o);
 	/* Those of the likeliest stand beside those of the picked, unless these are refused. */

@@ -54,7 +54,8 @@ enum
 };
 
 /* Read args[LLM_ARG_COUNT] into o (CurrentMemoryContext). A named argument wins over the key of its
- * name. False and f set: 22023 names the argument or key, 0A000 one that is not built. */
+ * name. False and f set: 22023 names the argument or key, 0A000 one that is not built, 42501 a
+ * priority that the role may not have. */
 extern bool llm_options_read(LlmOptions *o, const NullableDatum *args, LlmFailure *f);
 
 #endif
