@@ -52,7 +52,8 @@ my $long = q{SELECT llm_generate('@slow=20 @tokens=3000 x' || i, max_tokens => 4
 {
 	my $s = llm_session($node, $long, user => 'worker');
 	in_flight_becomes(3, 'a statement fills the quota');
-	is($node->safe_psql('postgres', 'SELECT running FROM llm.stat_engine'), '3', 'the engine has no more');
+	ok($node->poll_query_until('postgres', 'SELECT running FROM llm.stat_engine', '3'), 'the engine has as many');
+	is($node->safe_psql('postgres', 'SELECT running + waiting FROM llm.stat_engine'), '3', 'and no more');
 	like(llm_error($node, q{SET ROLE worker; SELECT llm_generate('x', options => '{"timeout": 100}')}),
 		qr/ERROR:  53400: quota of requests in flight of role "worker" is used up: 3 of 3/, 'another session is refused after its timeout');
 	is($node->safe_psql('postgres', q{SELECT llm_generate('x')}), 'x', 'another role is not');
