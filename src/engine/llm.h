@@ -27,6 +27,7 @@
 
 #include "core/status.h"
 #include "core/str.h"
+#include "tensor/kv_spec.h"
 #include "tensor/sampling.h"
 
 typedef struct LlmEngine LlmEngine;
@@ -299,20 +300,8 @@ typedef struct LlmEngineStats
 
 void llm_engine_stats(const LlmEngine *e, LlmEngineStats *out);
 
-/* The prefix cache as those who share a salt see it. */
-typedef struct LlmEnginePrefixStat
-{
-	uint64_t salt;
-	int64_t blocks;       /* cached now, in use or not */
-	int64_t pinned;       /* of them pinned */
-	int64_t lookups;      /* sequences that looked for their prefix */
-	int64_t hits;         /* of them that found some */
-	int64_t tokens_saved; /* tokens read instead of computed */
-	int64_t evictions;    /* blocks that made room */
-} LlmEnginePrefixStat;
-
-/* Fill up to n, most blocks first; returns how many. */
-int32_t llm_engine_prefix_stats(const LlmEngine *e, LlmEnginePrefixStat *out, int32_t n);
+/* Up to n salts of the prefix cache, most blocks first; returns how many. */
+int32_t llm_engine_prefix_stats(const LlmEngine *e, LlmPrefixStat *out, int32_t n);
 /* Counter that moves with every step and with load progress; safe from any thread (watchdog). */
 uint64_t llm_engine_progress(const LlmEngine *e);
 /* True when free + cached + referenced pages = total and no request holds a page it should not. */

@@ -81,23 +81,7 @@ llm_pinned_end(LlmEngine *e, LlmReq *r)
 }
 
 int32_t
-llm_engine_prefix_stats(const LlmEngine *e, LlmEnginePrefixStat *out, int32_t n)
+llm_engine_prefix_stats(const LlmEngine *e, LlmPrefixStat *out, int32_t n)
 {
-	LlmPrefixStat *stats;
-	int32_t n_out;
-
-	n = n < LLM_PREFIX_ROOTS ? n : LLM_PREFIX_ROOTS;
-	if (!e->loaded || n < 1 || (stats = calloc((size_t) n, sizeof(*stats))) == NULL)
-		return 0;
-	n_out = llm_sched_prefix_stats(e->sched, stats, n);
-	for (int32_t i = 0; i < n_out; i++)
-		out[i] = (LlmEnginePrefixStat){.salt = stats[i].salt,
-									   .blocks = stats[i].blocks,
-									   .pinned = stats[i].pinned,
-									   .lookups = stats[i].lookups,
-									   .hits = stats[i].hits,
-									   .tokens_saved = stats[i].tokens_saved,
-									   .evictions = stats[i].evictions};
-	free(stats);
-	return n_out;
+	return e->loaded ? llm_sched_prefix_stats(e->sched, out, n) : 0;
 }

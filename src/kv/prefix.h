@@ -153,18 +153,6 @@ int32_t llm_kv_prefix_pinned(const LlmPrefix *p);
 
 /* ---- watching ---- */
 
-/* What those who share a salt have. */
-typedef struct LlmPrefixStat
-{
-	uint64_t salt;
-	int64_t blocks;       /* entries */
-	int64_t pinned;       /* of them pinned */
-	int64_t lookups;      /* sequences that looked for their prefix */
-	int64_t hits;         /* of them that found some */
-	int64_t tokens_saved; /* tokens read instead of computed */
-	int64_t evictions;    /* entries that made room */
-} LlmPrefixStat;
-
 /* A sequence looked for its prefix; it went on from n_tokens more than it had, its first ones or
  * not. Counted only for salts that are known. */
 void llm_kv_prefix_looked(LlmPrefix *p, uint64_t salt);

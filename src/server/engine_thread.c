@@ -70,7 +70,7 @@ may_share(uint64_t salt, uint32_t database, uint32_t role)
 static void
 answer_stats(LlmEngineThread *w, const LlmCommand *c)
 {
-	LlmEnginePrefixStat *stats = malloc(LLM_PREFIX_ROWS_MAX * sizeof(*stats));
+	LlmPrefixStat *stats = malloc(LLM_PREFIX_ROWS_MAX * sizeof(*stats));
 	LlmPrefixRow *rows =
 		malloc(((size_t) w->residents.n * LLM_PREFIX_ROWS_MAX + 1) * sizeof(*rows));
 	int32_t n = 0;

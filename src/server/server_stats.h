@@ -34,7 +34,7 @@ typedef struct LlmServerStats
 typedef struct LlmPrefixRow
 {
 	const LlmSpec *spec; /* borrowed */
-	LlmEnginePrefixStat stat;
+	LlmPrefixStat stat;
 } LlmPrefixRow;
 
 /* Copy what is in use, with references of its own. */

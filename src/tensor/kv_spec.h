@@ -84,4 +84,16 @@ typedef struct LlmAttn
 	const LlmRope *rope;
 } LlmAttn;
 
+/* The prefix cache as those who share a salt see it. */
+typedef struct LlmPrefixStat
+{
+	uint64_t salt;
+	int64_t blocks;       /* cached now, in use or not */
+	int64_t pinned;       /* of them pinned */
+	int64_t lookups;      /* sequences that looked for their prefix */
+	int64_t hits;         /* of them that found some */
+	int64_t tokens_saved; /* tokens read instead of computed */
+	int64_t evictions;    /* blocks that made room */
+} LlmPrefixStat;
+
 #endif

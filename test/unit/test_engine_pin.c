@@ -55,7 +55,7 @@ init(Run *r, int32_t n_pages)
 static int64_t
 pinned(Run *r)
 {
-	LlmEnginePrefixStat s[4];
+	LlmPrefixStat s[4];
 	int64_t n = 0;
 
 	for (int32_t i = llm_engine_prefix_stats(r->e, s, 4) - 1; i >= 0; i--)
@@ -223,7 +223,7 @@ a_pin_is_a_request_like_others(void **state)
 static void
 salts_are_counted_apart(void **state)
 {
-	LlmEnginePrefixStat s[2];
+	LlmPrefixStat s[2];
 	LlmRequest q = run_request(letters('a', 150), 3);
 	int64_t saved;
 	Run r;
