@@ -309,8 +309,9 @@ step_add(Run *r, int32_t seq, int32_t n)
 	r->q_start[b->n_seqs] = b->n_rows;
 }
 
-static inline void
-step_run(Run *r)
+/* Run the step, whatever comes of it; the logits of its rows are kept. */
+static inline LlmStepOut
+step_run_any(Run *r)
 {
 	LlmDevice *dev = r->m->dev;
 	LlmSampling sampling = {r->rows, r->b.n_out};
@@ -323,11 +324,22 @@ step_run(Run *r)
 	assert_int_equal(dev->ops->step_end(dev, &step, &err), LLM_OK);
 	assert_int_equal(dev->ops->step_wait(dev, step, &out, &err), LLM_OK);
 	for (int32_t i = 0; i < r->b.n_out; i++)
+		memcpy(r->logits[r->row_seq[i]][r->pos[i]],
+			   out.logits + (size_t) i * (size_t) out.ld_logits, VOCAB * sizeof(float));
+	return out;
+}
+
+/* Run a step in which every row is finite and picks its highest logit. */
+static inline void
+step_run(Run *r)
+{
+	LlmStepOut out = step_run_any(r);
+
+	for (int32_t i = 0; i < r->b.n_out; i++)
 	{
 		const float *row = out.logits + (size_t) i * (size_t) out.ld_logits;
 		int32_t best = 0;
 
-		memcpy(r->logits[r->row_seq[i]][r->pos[i]], row, VOCAB * sizeof(float));
 		for (int32_t v = 0; v < VOCAB; v++)
 		{
 			assert_true(isfinite(row[v]));

@@ -316,6 +316,24 @@ engine_fini(Engine *e)
 	close(e->journal_fd);
 }
 
+/* The engine that all tests of a program share: fixtures of the group. */
+static Engine engine;
+
+static inline int
+engine_setup(void **state)
+{
+	engine_init(&engine);
+	engine_start(&engine);
+	return 0;
+}
+
+static inline int
+engine_teardown(void **state)
+{
+	engine_fini(&engine);
+	return 0;
+}
+
 /* Resident memory of the engine in KiB. */
 static inline long
 engine_rss_kib(const Engine *e)
@@ -468,21 +486,28 @@ client_cancel(int fd, uint64_t id)
 }
 
 static inline Llm__Frame *
-client_stats(int fd, uint64_t id)
+client_ask_stats(int fd, Llm__StatsRequest *m)
 {
-	Llm__StatsRequest m = LLM__STATS_REQUEST__INIT;
 	Llm__Frame f = LLM__FRAME__INIT;
 	Llm__Frame *r;
 
-	m.id = id;
 	f.body_case = LLM__FRAME__BODY_STATS;
-	f.stats = &m;
+	f.stats = m;
 	send_frame(fd, &f);
 	r = recv_frame(fd);
 	assert_non_null(r);
 	assert_int_equal(r->body_case, LLM__FRAME__BODY_STATS_REPLY);
-	assert_int_equal(r->stats_reply->id, id);
+	assert_int_equal(r->stats_reply->id, m->id);
 	return r;
+}
+
+static inline Llm__Frame *
+client_stats(int fd, uint64_t id)
+{
+	Llm__StatsRequest m = LLM__STATS_REQUEST__INIT;
+
+	m.id = id;
+	return client_ask_stats(fd, &m);
 }
 
 /* The next frame is DONE of id with this text (NULL = any). */

@@ -15,23 +15,6 @@
 
 #include "engine_client.h"
 
-static Engine engine;
-
-static int
-setup(void **state)
-{
-	engine_init(&engine);
-	engine_start(&engine);
-	return 0;
-}
-
-static int
-teardown(void **state)
-{
-	engine_fini(&engine);
-	return 0;
-}
-
 /* ---- HELLO ---- */
 
 static void
@@ -620,5 +603,5 @@ main(void)
 		puts("SKIP: LLM_ENGINE does not name an engine");
 		return 0;
 	}
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, engine_setup, engine_teardown);
 }

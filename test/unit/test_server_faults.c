@@ -16,23 +16,6 @@
 
 #define BACKEND UINT64_C(0xBACE2D0000000001)
 
-static Engine engine;
-
-static int
-setup(void **state)
-{
-	engine_init(&engine);
-	engine_start(&engine);
-	return 0;
-}
-
-static int
-teardown(void **state)
-{
-	engine_fini(&engine);
-	return 0;
-}
-
 /* ---- crashes ---- */
 
 static int
@@ -361,5 +344,5 @@ main(void)
 		puts("SKIP: LLM_ENGINE does not name an engine");
 		return 0;
 	}
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, engine_setup, engine_teardown);
 }

@@ -21,23 +21,6 @@
 /* Room for the echo model of context 1024 or that of 512, not for both, and a small one. */
 #define ONE_MODEL (ECHO_NBYTES(1024) + ECHO_NBYTES(128))
 
-static Engine engine;
-
-static int
-setup(void **state)
-{
-	engine_init(&engine);
-	engine_start(&engine);
-	return 0;
-}
-
-static int
-teardown(void **state)
-{
-	engine_fini(&engine);
-	return 0;
-}
-
 /* New settings, in force for whatever is sent to the engine afterwards. */
 static void
 set_sizes(int64_t memory_limit, int64_t kv_nbytes)
@@ -189,22 +172,13 @@ static Llm__Frame *
 ask_prefixes(int fd, uint64_t id, uint32_t database, uint32_t role)
 {
 	Llm__StatsRequest m = LLM__STATS_REQUEST__INIT;
-	Llm__Frame f = LLM__FRAME__INIT;
-	Llm__Frame *r;
 
 	m.id = id;
 	m.has_prefixes = m.prefixes = true;
 	m.has_database = m.has_role = database > 0;
 	m.database = database;
 	m.role = role;
-	f.body_case = LLM__FRAME__BODY_STATS;
-	f.stats = &m;
-	send_frame(fd, &f);
-	r = recv_frame(fd);
-	assert_non_null(r);
-	assert_int_equal(r->body_case, LLM__FRAME__BODY_STATS_REPLY);
-	assert_int_equal(r->stats_reply->id, id);
-	return r;
+	return client_ask_stats(fd, &m);
 }
 
 static void
@@ -695,5 +669,5 @@ main(void)
 		puts("SKIP: LLM_ENGINE does not name an engine");
 		return 0;
 	}
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, engine_setup, engine_teardown);
 }
