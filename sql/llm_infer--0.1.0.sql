@@ -1,7 +1,9 @@
 -- llm_infer 0.1.0: schema, types, functions, wrapper, views, rights, comments.
 --
--- Functions go to the schema that CREATE EXTENSION names, everything else to schema llm. Names are
--- written with their schema, so that nothing depends on search_path; no function is SECURITY DEFINER.
+-- Functions go to the schema that CREATE EXTENSION names, everything else to schema llm. While this
+-- runs, search_path is pg_catalog and then that schema, so its functions are named without it: a name
+-- with quotes in it could not be put into the text. All other names are written with their schema, so
+-- that nothing depends on search_path later; no function is SECURITY DEFINER.
 
 \echo Use "CREATE EXTENSION llm_infer" to load this file. \quit
 
@@ -45,7 +47,7 @@ AS 'MODULE_PATHNAME', 'llm_call_support';
 
 -- ---- generation: not strict (NULL means the default), once per row ----
 
-CREATE FUNCTION @extschema@.llm_generate(
+CREATE FUNCTION llm_generate(
 	prompt text,
 	model text DEFAULT NULL,
 	system_prompt text DEFAULT NULL,
@@ -60,7 +62,7 @@ RETURNS text
 LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_generate_text';
 
-CREATE FUNCTION @extschema@.llm_generate(
+CREATE FUNCTION llm_generate(
 	prompts text[],
 	model text DEFAULT NULL,
 	system_prompt text DEFAULT NULL,
@@ -75,7 +77,7 @@ RETURNS text[]
 LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_generate_array';
 
-CREATE FUNCTION @extschema@.llm_generate_result(
+CREATE FUNCTION llm_generate_result(
 	prompt text,
 	model text DEFAULT NULL,
 	system_prompt text DEFAULT NULL,
@@ -90,7 +92,7 @@ RETURNS llm.result
 LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_generate_result';
 
-CREATE FUNCTION @extschema@.llm_generate_stream(
+CREATE FUNCTION llm_generate_stream(
 	prompt text,
 	model text DEFAULT NULL,
 	system_prompt text DEFAULT NULL,
@@ -105,7 +107,7 @@ RETURNS SETOF text
 LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 ROWS 100 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_generate_stream';
 
-CREATE FUNCTION @extschema@.llm_chat(
+CREATE FUNCTION llm_chat(
 	messages jsonb,
 	model text DEFAULT NULL,
 	max_tokens int DEFAULT NULL,
@@ -121,29 +123,29 @@ AS 'MODULE_PATHNAME', 'llm_chat';
 
 -- ---- tokens ----
 
-CREATE FUNCTION @extschema@.llm_tokenize(input text, model text DEFAULT NULL)
+CREATE FUNCTION llm_tokenize(input text, model text DEFAULT NULL)
 RETURNS int[]
 LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_tokenize';
 
-CREATE FUNCTION @extschema@.llm_detokenize(tokens int[], model text DEFAULT NULL)
+CREATE FUNCTION llm_detokenize(tokens int[], model text DEFAULT NULL)
 RETURNS text
 LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_detokenize';
 
-CREATE FUNCTION @extschema@.llm_count_tokens(input text, model text DEFAULT NULL)
+CREATE FUNCTION llm_count_tokens(input text, model text DEFAULT NULL)
 RETURNS int
 LANGUAGE C VOLATILE PARALLEL RESTRICTED COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_count_tokens';
 
 -- ---- prefixes ----
 
-CREATE FUNCTION @extschema@.llm_pin_prefix(text text, model text DEFAULT NULL)
+CREATE FUNCTION llm_pin_prefix(text text, model text DEFAULT NULL)
 RETURNS int
 LANGUAGE C VOLATILE PARALLEL UNSAFE COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_pin_prefix';
 
-CREATE FUNCTION @extschema@.llm_unpin_prefix(text text, model text DEFAULT NULL)
+CREATE FUNCTION llm_unpin_prefix(text text, model text DEFAULT NULL)
 RETURNS void
 LANGUAGE C VOLATILE PARALLEL UNSAFE COST 10000 SUPPORT llm.call_support
 AS 'MODULE_PATHNAME', 'llm_unpin_prefix';
@@ -157,27 +159,27 @@ AS 'MODULE_PATHNAME', 'llm_infer_validator';
 
 CREATE FOREIGN DATA WRAPPER llm_infer NO HANDLER VALIDATOR llm.llm_infer_validator;
 
-CREATE FUNCTION @extschema@.llm_model_register(name text, path text, options jsonb DEFAULT '{}')
+CREATE FUNCTION llm_model_register(name text, path text, options jsonb DEFAULT '{}')
 RETURNS void
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'llm_model_register';
 
-CREATE FUNCTION @extschema@.llm_model_drop(name text)
+CREATE FUNCTION llm_model_drop(name text)
 RETURNS void
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'llm_model_drop';
 
-CREATE FUNCTION @extschema@.llm_model_load(name text)
+CREATE FUNCTION llm_model_load(name text)
 RETURNS void
 LANGUAGE C VOLATILE PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'llm_model_load';
 
-CREATE FUNCTION @extschema@.llm_model_unload(name text)
+CREATE FUNCTION llm_model_unload(name text)
 RETURNS void
 LANGUAGE C VOLATILE PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'llm_model_unload';
 
-CREATE FUNCTION @extschema@.llm_engine_restart()
+CREATE FUNCTION llm_engine_restart()
 RETURNS void
 LANGUAGE C VOLATILE PARALLEL RESTRICTED
 AS 'MODULE_PATHNAME', 'llm_engine_restart';
@@ -197,7 +199,9 @@ CREATE TABLE llm.quotas (
 		CHECK ((tokens_per_period IS NULL) OPERATOR(pg_catalog.=) (period IS NULL))
 );
 
-SELECT pg_catalog.pg_extension_config_dump('llm.quotas', '');
+-- The number of a role that is gone may be another role's where the dump is restored.
+SELECT pg_catalog.pg_extension_config_dump('llm.quotas',
+	'WHERE role::oid OPERATOR(pg_catalog.=) 0::oid OR role::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
 
 -- ---- watching ----
 
@@ -423,7 +427,7 @@ FROM llm.stat_get_prefixes() AS p
 
 -- ---- rights: a model needs USAGE, loading needs its ownership, a restart is for superusers ----
 
-REVOKE ALL ON FUNCTION @extschema@.llm_engine_restart() FROM PUBLIC;
+REVOKE ALL ON FUNCTION llm_engine_restart() FROM PUBLIC;
 GRANT USAGE ON SCHEMA llm TO PUBLIC;
 GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_models, llm.stat_activity, llm.stat_users, llm.prefix_cache TO PUBLIC;
 GRANT SELECT ON llm.quotas TO pg_monitor;
@@ -445,35 +449,35 @@ COMMENT ON VIEW llm.prefix_cache IS 'blocks of prompts that are kept, and what t
 COMMENT ON VIEW llm.stat_models IS 'models in the engine''s memory: weights, KV cache, last use';
 COMMENT ON VIEW llm.stat_activity IS 'what backends ask of the engine; own ones, all for pg_monitor';
 
-COMMENT ON FUNCTION @extschema@.llm_generate(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+COMMENT ON FUNCTION llm_generate(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
 	IS 'generate text from a prompt';
-COMMENT ON FUNCTION @extschema@.llm_generate(text[], text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+COMMENT ON FUNCTION llm_generate(text[], text, text, int, float8, bigint, text[], jsonb, text, jsonb)
 	IS 'generate text from each prompt, in order; NULL stays NULL';
-COMMENT ON FUNCTION @extschema@.llm_generate_result(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+COMMENT ON FUNCTION llm_generate_result(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
 	IS 'generate text from a prompt, with counts, times and the reason of its end';
-COMMENT ON FUNCTION @extschema@.llm_generate_stream(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+COMMENT ON FUNCTION llm_generate_stream(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
 	IS 'generate text from a prompt, a row for each piece as it comes';
-COMMENT ON FUNCTION @extschema@.llm_chat(jsonb, text, int, float8, bigint, text[], jsonb, text, jsonb)
+COMMENT ON FUNCTION llm_chat(jsonb, text, int, float8, bigint, text[], jsonb, text, jsonb)
 	IS 'answer a conversation with a message';
-COMMENT ON FUNCTION @extschema@.llm_pin_prefix(text, text)
+COMMENT ON FUNCTION llm_pin_prefix(text, text)
 	IS 'keep the beginning of prompts in the prefix cache; returns its tokens';
-COMMENT ON FUNCTION @extschema@.llm_unpin_prefix(text, text)
+COMMENT ON FUNCTION llm_unpin_prefix(text, text)
 	IS 'let a pinned beginning of prompts be evicted again';
-COMMENT ON FUNCTION @extschema@.llm_tokenize(text, text)
+COMMENT ON FUNCTION llm_tokenize(text, text)
 	IS 'token ids of a text';
-COMMENT ON FUNCTION @extschema@.llm_detokenize(int[], text)
+COMMENT ON FUNCTION llm_detokenize(int[], text)
 	IS 'text of token ids';
-COMMENT ON FUNCTION @extschema@.llm_count_tokens(text, text)
+COMMENT ON FUNCTION llm_count_tokens(text, text)
 	IS 'number of tokens of a text';
-COMMENT ON FUNCTION @extschema@.llm_model_register(text, text, jsonb)
+COMMENT ON FUNCTION llm_model_register(text, text, jsonb)
 	IS 'register a model file: CREATE SERVER of the wrapper llm_infer';
-COMMENT ON FUNCTION @extschema@.llm_model_drop(text)
+COMMENT ON FUNCTION llm_model_drop(text)
 	IS 'forget a model: DROP SERVER';
-COMMENT ON FUNCTION @extschema@.llm_model_load(text)
+COMMENT ON FUNCTION llm_model_load(text)
 	IS 'load a model now instead of at its first use; for its owner';
-COMMENT ON FUNCTION @extschema@.llm_model_unload(text)
+COMMENT ON FUNCTION llm_model_unload(text)
 	IS 'free the memory of a model; for its owner';
-COMMENT ON FUNCTION @extschema@.llm_engine_restart()
+COMMENT ON FUNCTION llm_engine_restart()
 	IS 'start a new engine process; running requests go on in it';
 COMMENT ON FUNCTION llm.call_support(internal)
 	IS 'tells the planner what calls cost';

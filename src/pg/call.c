@@ -367,7 +367,7 @@ create_requests(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 {
 	NullableDatum spread[LLM_ARG_COUNT];
 
-	if (call->func->nargs == 2)
+	if (call->func->declared.nargs == 2)
 		return create_tokens(call, args, f);
 	if (call->func->kind == LLM_FUNC_CHAT)
 	{
@@ -384,9 +384,9 @@ llm_call_create(const LlmFunc *func, int nargs, const NullableDatum *args, Memor
 	MemoryContext old;
 	LlmCall *call;
 
-	if (nargs != func->nargs)
+	if (nargs != func->declared.nargs)
 		elog(ERROR, "%s was called with %d arguments instead of %d", func->name, nargs,
-			 func->nargs);
+			 func->declared.nargs);
 	if (args[0].isnull)
 		return NULL;
 	own = AllocSetContextCreate(cxt, "llm_infer call", ALLOCSET_SMALL_SIZES);

@@ -15,6 +15,7 @@
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "pg/compat.h"
+#include "pg/declared.h"
 #include "pg/encoding.h"
 #include "pg/guc.h"
 #include "utils/builtins.h"
@@ -120,11 +121,16 @@ LLM_EXPORTS_END
 Datum
 llm_infer_validator(PG_FUNCTION_ARGS)
 {
-	List *options = untransformRelOptions(PG_GETARG_DATUM(0));
-	Oid catalog = PG_GETARG_OID(1);
+	static const Oid args[] = {TEXTARRAYOID, OIDOID};
+	static const LlmDeclared as_validator = {lengthof(args), args, VOIDOID, false};
+	List *options;
+	Oid catalog;
 	bool has_path = false;
 	ListCell *lc;
 
+	llm_declared_check(fcinfo, &as_validator);
+	options = untransformRelOptions(PG_GETARG_DATUM(0));
+	catalog = PG_GETARG_OID(1);
 	foreach (lc, options)
 	{
 		DefElem *def = lfirst_node(DefElem, lc);

@@ -21,6 +21,7 @@
 #include "nodes/supportnodes.h"
 #include "optimizer/optimizer.h"
 #include "pg/compat.h"
+#include "pg/func.h"
 #include "pg/guc.h"
 #include "pg/json_value.h"
 #include "pg/options.h"
@@ -165,11 +166,12 @@ llm_estimate_call(PlannerInfo *root, List *args)
 	return e;
 }
 
-/* Arguments of a call, NIL when they are not all there. */
+/* Arguments of a call, NIL when they are not those that we know. */
 static List *
 call_args(Node *node)
 {
-	if (node == NULL || !IsA(node, FuncExpr) || list_length(((FuncExpr *) node)->args) < 2)
+	if (node == NULL || !IsA(node, FuncExpr) ||
+		llm_func_declared(((FuncExpr *) node)->funcid) == NULL)
 		return NIL;
 	return ((FuncExpr *) node)->args;
 }
@@ -178,8 +180,12 @@ call_args(Node *node)
 Datum
 llm_call_support(PG_FUNCTION_ARGS)
 {
-	Node *request = (Node *) PG_GETARG_POINTER(0);
+	static const Oid args[] = {INTERNALOID};
+	static const LlmDeclared as_support = {1, args, INTERNALOID, false};
+	Node *request;
 
+	llm_declared_check(fcinfo, &as_support);
+	request = (Node *) PG_GETARG_POINTER(0);
 	if (IsA(request, SupportRequestCost))
 	{
 		SupportRequestCost *ask = (SupportRequestCost *) request;

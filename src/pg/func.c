@@ -7,6 +7,7 @@
 #include "catalog/dependency.h"
 #include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
 #include "commands/extension.h"
 #include "pg/call.h"
 #include "pg/options.h"
@@ -16,23 +17,46 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
+/* Arguments after the first one, of all that generate. */
+#define COMMON                                                                                     \
+	TEXTOID, TEXTOID, INT4OID, FLOAT8OID, INT8OID, TEXTARRAYOID, JSONBOID, TEXTOID, JSONBOID
+
+static const Oid generate_args[LLM_ARG_COUNT] = {TEXTOID, COMMON};
+static const Oid array_args[LLM_ARG_COUNT] = {TEXTARRAYOID, COMMON};
+static const Oid chat_args[LLM_ARG_COUNT - 1] = {JSONBOID,  TEXTOID, INT4OID,
+												 FLOAT8OID, INT8OID, TEXTARRAYOID,
+												 JSONBOID,  TEXTOID, JSONBOID};
+static const Oid text_args[] = {TEXTOID, TEXTOID};
+static const Oid tokens_args[] = {INT4ARRAYOID, TEXTOID};
+
+#define DECLARED(args, result, set)                                                                \
+	{                                                                                              \
+		lengthof(args), args, result, set                                                          \
+	}
+
 static const LlmFunc functions[] = {
-	[LLM_FUNC_GENERATE] = {"llm_generate_text", "llm_generate", LLM_FUNC_GENERATE, LLM_ARG_COUNT,
-						   true},
+	[LLM_FUNC_GENERATE] = {"llm_generate_text", "llm_generate", LLM_FUNC_GENERATE,
+						   DECLARED(generate_args, TEXTOID, false), true},
 	[LLM_FUNC_GENERATE_ARRAY] = {"llm_generate_array", "llm_generate", LLM_FUNC_GENERATE_ARRAY,
-								 LLM_ARG_COUNT, true},
+								 DECLARED(array_args, TEXTARRAYOID, false), true},
 	[LLM_FUNC_GENERATE_RESULT] = {"llm_generate_result", "llm_generate_result",
-								  LLM_FUNC_GENERATE_RESULT, LLM_ARG_COUNT, true},
-	[LLM_FUNC_TOKENIZE] = {"llm_tokenize", "llm_tokenize", LLM_FUNC_TOKENIZE, 2, true},
-	[LLM_FUNC_DETOKENIZE] = {"llm_detokenize", "llm_detokenize", LLM_FUNC_DETOKENIZE, 2, true},
-	[LLM_FUNC_COUNT_TOKENS] = {"llm_count_tokens", "llm_count_tokens", LLM_FUNC_COUNT_TOKENS, 2,
-							   true},
-	[LLM_FUNC_CHAT] = {"llm_chat", "llm_chat", LLM_FUNC_CHAT, LLM_ARG_COUNT - 1, true},
+								  LLM_FUNC_GENERATE_RESULT,
+								  DECLARED(generate_args, InvalidOid, false), true},
+	[LLM_FUNC_TOKENIZE] = {"llm_tokenize", "llm_tokenize", LLM_FUNC_TOKENIZE,
+						   DECLARED(text_args, INT4ARRAYOID, false), true},
+	[LLM_FUNC_DETOKENIZE] = {"llm_detokenize", "llm_detokenize", LLM_FUNC_DETOKENIZE,
+							 DECLARED(tokens_args, TEXTOID, false), true},
+	[LLM_FUNC_COUNT_TOKENS] = {"llm_count_tokens", "llm_count_tokens", LLM_FUNC_COUNT_TOKENS,
+							   DECLARED(text_args, INT4OID, false), true},
+	[LLM_FUNC_CHAT] = {"llm_chat", "llm_chat", LLM_FUNC_CHAT, DECLARED(chat_args, JSONBOID, false),
+					   true},
 	[LLM_FUNC_GENERATE_STREAM] = {"llm_generate_stream", "llm_generate_stream",
-								  LLM_FUNC_GENERATE_STREAM, LLM_ARG_COUNT, false},
-	[LLM_FUNC_PIN_PREFIX] = {"llm_pin_prefix", "llm_pin_prefix", LLM_FUNC_PIN_PREFIX, 2, false},
-	[LLM_FUNC_UNPIN_PREFIX] = {"llm_unpin_prefix", "llm_unpin_prefix", LLM_FUNC_UNPIN_PREFIX, 2,
-							   false},
+								  LLM_FUNC_GENERATE_STREAM, DECLARED(generate_args, TEXTOID, true),
+								  false},
+	[LLM_FUNC_PIN_PREFIX] = {"llm_pin_prefix", "llm_pin_prefix", LLM_FUNC_PIN_PREFIX,
+							 DECLARED(text_args, INT4OID, false), false},
+	[LLM_FUNC_UNPIN_PREFIX] = {"llm_unpin_prefix", "llm_unpin_prefix", LLM_FUNC_UNPIN_PREFIX,
+							   DECLARED(text_args, VOIDOID, false), false},
 };
 
 /* Answers for every function oid that was asked for, ours or not. */
@@ -71,6 +95,25 @@ prepare_known(void)
 	known_valid = true;
 }
 
+/* By C symbol and declaration; NULL = none of ours. */
+static const LlmFunc *
+of_tuple(HeapTuple tuple)
+{
+	const LlmFunc *func = NULL;
+	bool isnull;
+	Datum prosrc = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
+	char *symbol;
+
+	if (((Form_pg_proc) GETSTRUCT(tuple))->prolang != ClanguageId || isnull)
+		return NULL;
+	symbol = TextDatumGetCString(prosrc);
+	for (Size i = 0; i < lengthof(functions); i++)
+		if (strcmp(functions[i].symbol, symbol) == 0)
+			func = &functions[i];
+	pfree(symbol);
+	return func && llm_declared_like(tuple, &func->declared) ? func : NULL;
+}
+
 static const LlmFunc *
 look_up(Oid funcid)
 {
@@ -78,10 +121,7 @@ look_up(Oid funcid)
 	const LlmFunc *func = NULL;
 	HeapTuple tuple;
 	Form_pg_proc form;
-	Datum prosrc;
-	bool isnull;
 	bool plain;
-	char *symbol;
 
 	if (!OidIsValid(extension) || getExtensionOfObject(ProcedureRelationId, funcid) != extension)
 		return NULL;
@@ -92,14 +132,10 @@ look_up(Oid funcid)
 	/* What ALTER FUNCTION can add is the function manager's work: SECURITY DEFINER, SET, STRICT. */
 	(void) SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_proconfig, &plain);
 	plain = plain && !form->prosecdef && !form->proisstrict;
-	prosrc = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
-	if (form->prolang == ClanguageId && !isnull && plain)
-	{
-		symbol = TextDatumGetCString(prosrc);
-		for (Size i = 0; i < lengthof(functions); i++)
-			if (functions[i].batchable && strcmp(functions[i].symbol, symbol) == 0)
-				func = &functions[i];
-	}
+	if (plain)
+		func = of_tuple(tuple);
+	if (func && !func->batchable)
+		func = NULL;
 	ReleaseSysCache(tuple);
 	return func;
 }
@@ -122,6 +158,19 @@ llm_func_find(Oid funcid)
 	prepare_known();
 	entry = hash_search(known, &funcid, HASH_ENTER, NULL);
 	entry->func = func;
+	return func;
+}
+
+const LlmFunc *
+llm_func_declared(Oid funcid)
+{
+	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
+	const LlmFunc *func = NULL;
+
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	func = of_tuple(tuple);
+	ReleaseSysCache(tuple);
 	return func;
 }
 

@@ -2,6 +2,8 @@
 #ifndef LLM_PG_FUNC_H
 #define LLM_PG_FUNC_H
 
+#include "pg/declared.h"
+
 typedef enum LlmFuncKind
 {
 	LLM_FUNC_GENERATE,
@@ -21,9 +23,13 @@ struct LlmFunc
 	const char *symbol; /* of the C function: pg_proc.prosrc */
 	const char *name;   /* in SQL */
 	LlmFuncKind kind;
-	int nargs;      /* as the install script declares it */
+	LlmDeclared declared;
 	bool batchable; /* a plan node may call it for many rows at once */
 };
+
+/* Our function behind an oid, when the catalogue declares it as this library knows it; else NULL. For
+ * any of them, batchable or not. */
+extern const struct LlmFunc *llm_func_declared(Oid funcid);
 
 /* The function of a kind. */
 extern const struct LlmFunc *llm_func_of(LlmFuncKind kind);

@@ -10,11 +10,13 @@
 static Datum
 run(FunctionCallInfo fcinfo, LlmFuncKind kind)
 {
-	LlmCall *call =
-		llm_call_create(llm_func_of(kind), PG_NARGS(), fcinfo->args, CurrentMemoryContext);
+	const LlmFunc *func = llm_func_of(kind);
+	LlmCall *call;
 	Datum result;
 	bool failed;
 
+	llm_declared_check(fcinfo, &func->declared);
+	call = llm_call_create(func, PG_NARGS(), fcinfo->args, CurrentMemoryContext);
 	if (call == NULL)
 		PG_RETURN_NULL();
 	llm_call_wait(call);

@@ -1,6 +1,7 @@
 /* pg/model_funcs.c - llm_model_register, _drop, _load, _unload and llm_engine_restart. */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
@@ -8,6 +9,7 @@
 #include "pg/catalog.h"
 #include "pg/client.h"
 #include "pg/compat.h"
+#include "pg/declared.h"
 #include "pg/error.h"
 #include "pg/guc.h"
 #include "pg/shmem.h"
@@ -24,6 +26,12 @@ PG_FUNCTION_INFO_V1(llm_model_load);
 PG_FUNCTION_INFO_V1(llm_model_unload);
 PG_FUNCTION_INFO_V1(llm_engine_restart);
 LLM_EXPORTS_END
+
+static const Oid register_args[] = {TEXTOID, TEXTOID, JSONBOID};
+static const Oid name_args[] = {TEXTOID};
+static const LlmDeclared as_register = {lengthof(register_args), register_args, VOIDOID, false};
+static const LlmDeclared as_name = {lengthof(name_args), name_args, VOIDOID, false};
+static const LlmDeclared as_restart = {0, NULL, VOIDOID, false};
 
 static char *
 required_text(FunctionCallInfo fcinfo, int n, const char *what)
@@ -95,10 +103,13 @@ append_options(StringInfo buf, Jsonb *options)
 Datum
 llm_model_register(PG_FUNCTION_ARGS)
 {
-	char *name = required_text(fcinfo, 0, "name of the model");
-	char *path = required_text(fcinfo, 1, "path of the model");
+	char *name;
+	char *path;
 	StringInfoData buf;
 
+	llm_declared_check(fcinfo, &as_register);
+	name = required_text(fcinfo, 0, "name of the model");
+	path = required_text(fcinfo, 1, "path of the model");
 	/* The validator would say the same, but after the quoting of an odd name. */
 	llm_catalog_check_option("path", path);
 	initStringInfo(&buf);
@@ -127,8 +138,10 @@ find_model(const char *name)
 Datum
 llm_model_drop(PG_FUNCTION_ARGS)
 {
-	char *name = required_text(fcinfo, 0, "name of the model");
+	char *name;
 
+	llm_declared_check(fcinfo, &as_name);
+	name = required_text(fcinfo, 0, "name of the model");
 	(void) find_model(name);
 	run_command(psprintf("DROP SERVER %s", quote_identifier(name)));
 	PG_RETURN_VOID();
@@ -147,14 +160,14 @@ check_available(void)
 static void
 control_model(FunctionCallInfo fcinfo, LlmClientKind kind)
 {
-	char *name = required_text(fcinfo, 0, "name of the model");
 	MemoryContext cxt =
 		AllocSetContextCreate(CurrentMemoryContext, "llm_infer model", ALLOCSET_SMALL_SIZES);
 	LlmClientRequest *req;
 	LlmModel *model;
 
+	llm_declared_check(fcinfo, &as_name);
 	check_available();
-	model = find_model(name);
+	model = find_model(required_text(fcinfo, 0, "name of the model"));
 	if (!llm_compat_server_owned(model->server, GetUserId()))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 						errmsg("must be owner of model \"%s\"", model->name)));
@@ -196,6 +209,7 @@ llm_engine_restart(PG_FUNCTION_ARGS)
 		TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
 									(int64) llm_guc_engine_timeout + LLM_SUPERVISOR_END_MS);
 
+	llm_declared_check(fcinfo, &as_restart);
 	check_available();
 	llm_shmem_status(&before);
 	if (!llm_shmem_request_restart())

@@ -5,10 +5,12 @@
 
 #include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
+#include "access/relation.h"
 #include "access/xact.h"
 #include "catalog/namespace.h"
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "pg/declared.h"
 #include "pg/usage.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -24,8 +26,11 @@ enum
 	COLUMN_ROLE = 1,
 	COLUMN_TOKENS,
 	COLUMN_PERIOD,
-	COLUMN_MAX_IN_FLIGHT
+	COLUMN_MAX_IN_FLIGHT,
+	N_COLUMNS = COLUMN_MAX_IN_FLIGHT
 };
+
+static const Oid column_types[N_COLUMNS] = {REGROLEOID, INT8OID, INTERVALOID, INT4OID};
 
 /* Limits of a role. */
 typedef struct Quota
@@ -74,7 +79,12 @@ read_quota(Oid role, Quota *q)
 	q->role = role;
 	if (!OidIsValid(relid))
 		return;
-	rel = table_open(relid, AccessShareLock);
+	rel = try_relation_open(relid, AccessShareLock);
+	if (rel == NULL)
+		return; /* dropped while we waited for the lock */
+	if (rel->rd_rel->relkind != RELKIND_RELATION)
+		llm_declared_refuse("table llm.quotas");
+	llm_declared_check_columns("table llm.quotas", RelationGetDescr(rel), column_types, N_COLUMNS);
 	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
 	while (!own && HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
@@ -87,7 +97,7 @@ read_quota(Oid role, Quota *q)
 			take_row(q, tuple, RelationGetDescr(rel));
 	}
 	systable_endscan(scan);
-	table_close(rel, AccessShareLock);
+	relation_close(rel, AccessShareLock);
 }
 
 static const Quota *

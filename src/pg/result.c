@@ -9,6 +9,7 @@
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "pg/compat.h"
+#include "pg/declared.h"
 #include "pg/encoding.h"
 #include "pg/logprobs.h"
 #include "utils/builtins.h"
@@ -31,6 +32,21 @@ enum
 	RESULT_MODEL,
 	RESULT_ERROR,
 	RESULT_COUNT
+};
+
+static const Oid result_types[RESULT_COUNT] = {
+	[RESULT_TEXT] = TEXTOID,
+	[RESULT_REASONING] = TEXTOID,
+	[RESULT_FINISH_REASON] = TEXTOID,
+	[RESULT_PROMPT_TOKENS] = INT4OID,
+	[RESULT_CACHED_TOKENS] = INT4OID,
+	[RESULT_COMPLETION_TOKENS] = INT4OID,
+	[RESULT_LOGPROBS] = JSONBOID,
+	[RESULT_QUEUE_MS] = FLOAT8OID,
+	[RESULT_FIRST_TOKEN_MS] = FLOAT8OID,
+	[RESULT_TOTAL_MS] = FLOAT8OID,
+	[RESULT_MODEL] = TEXTOID,
+	[RESULT_ERROR] = TEXTOID,
 };
 
 Datum
@@ -80,10 +96,7 @@ result_tupdesc(void)
 				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("type \"llm.result\" does not exist"),
 				 errhint("Install the extension llm_infer again.")));
 	desc = lookup_rowtype_tupdesc(type, -1);
-	if (desc->natts != RESULT_COUNT)
-		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
-						errmsg("type \"llm.result\" is of another version of llm_infer"),
-						errhint("Use ALTER EXTENSION llm_infer UPDATE.")));
+	llm_declared_check_columns("type llm.result", desc, result_types, RESULT_COUNT);
 	return desc;
 }
 

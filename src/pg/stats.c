@@ -3,6 +3,7 @@
 #include "postgres.h"
 
 #include "catalog/pg_authid.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -10,12 +11,14 @@
 #include "pg/catalog.h"
 #include "pg/client.h"
 #include "pg/compat.h"
+#include "pg/declared.h"
 #include "pg/encoding.h"
 #include "pg/shmem.h"
 #include "pg/usage.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/regproc.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -42,6 +45,19 @@ typedef struct Row
 	int n;
 } Row;
 
+/* Begin the result of a function behind a view, whose columns are of these types. */
+static void
+rows_begin(FunctionCallInfo fcinfo, const Oid *types, int ntypes)
+{
+	static const LlmDeclared as_view = {0, NULL, RECORDOID, true};
+
+	llm_declared_check(fcinfo, &as_view);
+	InitMaterializedSRF(fcinfo, 0);
+	Assert(ntypes <= COLUMNS_MAX);
+	llm_declared_check_columns(psprintf("function %s", format_procedure(fcinfo->flinfo->fn_oid)),
+							   ((ReturnSetInfo *) fcinfo->resultinfo)->setDesc, types, ntypes);
+}
+
 static void
 row_begin(Row *row, FunctionCallInfo fcinfo)
 {
@@ -55,10 +71,6 @@ row_begin(Row *row, FunctionCallInfo fcinfo)
 static void
 row_add(Row *row, bool known, Datum value)
 {
-	if (row->n >= row->rsinfo->setDesc->natts)
-		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
-						errmsg("the view is of another version of llm_infer"),
-						errhint("Use ALTER EXTENSION llm_infer UPDATE.")));
 	row->values[row->n] = value;
 	row->nulls[row->n++] = !known;
 }
@@ -152,13 +164,18 @@ kv_rule(const Llm__StatsReply *s)
 Datum
 llm_stat_engine(PG_FUNCTION_ARGS)
 {
+	static const Oid types[] = {TEXTOID, INT4OID, INT4OID, TIMESTAMPTZOID, INT4OID, TEXTOID,
+								TEXTOID, TEXTOID, INT4OID, INT8OID,        INT8OID, INT8OID,
+								INT4OID, INT4OID, INT8OID, INT8OID,        INT8OID, INT8OID,
+								INT8OID, INT8OID, INT8OID, TIMESTAMPTZOID, INT8OID, TEXTOID,
+								INT8OID, INT8OID, INT8OID, INT8OID};
 	LlmEngineStatus status;
 	const Llm__StatsReply *s;
 	Row row;
 	bool up;
 	bool all;
 
-	InitMaterializedSRF(fcinfo, 0);
+	rows_begin(fcinfo, types, lengthof(types));
 	memset(&status, 0, sizeof(status));
 	if (llm_shmem_attached())
 		llm_shmem_status(&status);
@@ -227,11 +244,13 @@ find_info(const Llm__StatsReply *s, const Llm__ModelSpec *spec)
 Datum
 llm_stat_models(PG_FUNCTION_ARGS)
 {
+	static const Oid types[] = {OIDOID,  TEXTOID, INT8OID, TEXTOID,
+								INT4OID, INT8OID, INT4OID, TEXTOID};
 	const Llm__StatsReply *s;
 	List *models;
 	ListCell *lc;
 
-	InitMaterializedSRF(fcinfo, 0);
+	rows_begin(fcinfo, types, lengthof(types));
 	models = llm_catalog_list_models();
 	s = models == NIL ? NULL : ask_engine(&plain);
 	foreach (lc, models)
@@ -274,11 +293,13 @@ find_model(List *models, const Llm__ModelSpec *spec)
 Datum
 llm_stat_prefixes(PG_FUNCTION_ARGS)
 {
+	static const Oid types[] = {OIDOID,  OIDOID,  OIDOID,  INT8OID, INT8OID,
+								INT8OID, INT8OID, INT8OID, INT8OID};
 	Llm__StatsRequest question = LLM__STATS_REQUEST__INIT;
 	const Llm__StatsReply *s;
 	List *models;
 
-	InitMaterializedSRF(fcinfo, 0);
+	rows_begin(fcinfo, types, lengthof(types));
 	question.has_prefixes = question.prefixes = true;
 	if (!has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS))
 	{
@@ -351,11 +372,13 @@ add_resident(FunctionCallInfo fcinfo, Oid server, const Llm__ModelInfo *info)
 Datum
 llm_stat_residents(PG_FUNCTION_ARGS)
 {
+	static const Oid types[] = {OIDOID,  TEXTOID, TEXTOID, TEXTOID, INT8OID,
+								INT8OID, INT8OID, TEXTOID, INT8OID, TIMESTAMPTZOID};
 	const Llm__StatsReply *s;
 	List *models;
 	bool all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 
-	InitMaterializedSRF(fcinfo, 0);
+	rows_begin(fcinfo, types, lengthof(types));
 	s = ask_engine(&plain);
 	models = s == NULL ? NIL : llm_catalog_list_models();
 	for (size_t i = 0; s && i < s->n_models; i++)
@@ -395,9 +418,11 @@ may_see(Oid role)
 Datum
 llm_stat_activity(PG_FUNCTION_ARGS)
 {
+	static const Oid types[] = {OIDOID,  INT4OID, OIDOID,  TEXTOID,        TEXTOID,
+								INT8OID, INT8OID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID};
 	int n_slots = 0;
 
-	InitMaterializedSRF(fcinfo, 0);
+	rows_begin(fcinfo, types, lengthof(types));
 	if (!llm_shmem_attached())
 		return (Datum) 0;
 	for (int i = 0; i == 0 || i < n_slots; i++)
@@ -428,10 +453,12 @@ llm_stat_activity(PG_FUNCTION_ARGS)
 Datum
 llm_stat_users(PG_FUNCTION_ARGS)
 {
+	static const Oid types[] = {OIDOID,  INT8OID, INT8OID, INT8OID,
+								INT8OID, INT4OID, INT8OID, TIMESTAMPTZOID};
 	LlmUsage *list;
 	int n;
 
-	InitMaterializedSRF(fcinfo, 0);
+	rows_begin(fcinfo, types, lengthof(types));
 	if (!llm_shmem_attached())
 		return (Datum) 0;
 	list = llm_usage_list(&n);

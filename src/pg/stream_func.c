@@ -42,6 +42,7 @@ llm_generate_stream(PG_FUNCTION_ARGS)
 
 	if (SRF_IS_FIRSTCALL())
 	{
+		llm_declared_check(fcinfo, &llm_func_of(LLM_FUNC_GENERATE_STREAM)->declared);
 		set = SRF_FIRSTCALL_INIT();
 		set->user_fctx = begin(fcinfo, set->multi_call_memory_ctx);
 	}
