@@ -116,6 +116,7 @@ share_requests(LlmCall *call)
 		LlmClientRequest *req = &call->requests[i];
 		Share *share = &call->shares[i];
 
+		CHECK_FOR_INTERRUPTS();
 		if (is_null_element(call, i))
 			continue;
 		share->request = llm_distinct_hold(req, &share->first);
@@ -154,12 +155,33 @@ prepare_requests(LlmCall *call, const LlmModel *model, int n, int timeout_ms,
 
 /* ---- arguments ---- */
 
+/* Free what an argument was detoasted to: it would stay as long as the call. */
+static void
+free_copy(Datum datum, void *copy)
+{
+	if ((Pointer) copy != DatumGetPointer(datum))
+		pfree(copy);
+}
+
 static bool
 copy_prompt(LlmClientRequest *req, Datum datum, LlmFailure *f)
 {
 	text *t = DatumGetTextPP(datum);
+	bool ok =
+		llm_encoding_copy_to_utf8(VARDATA_ANY(t), VARSIZE_ANY_EXHDR(t), &req->submit.prompt, f);
 
-	return llm_encoding_copy_to_utf8(VARDATA_ANY(t), VARSIZE_ANY_EXHDR(t), &req->submit.prompt, f);
+	free_copy(datum, t);
+	return ok;
+}
+
+static bool
+copy_messages(Datum datum, Llm__Submit *submit, LlmFailure *f)
+{
+	Jsonb *messages = DatumGetJsonbP(datum);
+	bool ok = llm_chat_read(messages, submit, f);
+
+	free_copy(datum, messages);
+	return ok;
 }
 
 /* The options in the shape of a SUBMIT, without prompt and seed. */
@@ -196,10 +218,8 @@ fill_submit(Llm__Submit *submit, const LlmOptions *o, LlmFailure *f)
 
 /* The prompts of an array; its shape is kept for the result. */
 static void
-read_array(LlmCall *call, Datum datum, Datum **elems, bool **nulls, int *n)
+read_array(LlmCall *call, ArrayType *array, Datum **elems, bool **nulls, int *n)
 {
-	ArrayType *array = DatumGetArrayTypeP(datum);
-
 	call->ndim = ARR_NDIM(array);
 	memcpy(call->dims, ARR_DIMS(array), sizeof(int) * call->ndim);
 	memcpy(call->lbounds, ARR_LBOUND(array), sizeof(int) * call->ndim);
@@ -267,6 +287,7 @@ create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 	Datum one = args[0].value;
 	Datum *prompts = &one;
 	bool *nulls = NULL;
+	ArrayType *array = NULL;
 	bool greedy;
 	int n = 1;
 
@@ -279,10 +300,13 @@ create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 	model = llm_catalog_find_model(o.model, true, f);
 	if (model == NULL || !fill_submit(&submit, &o, f))
 		return false;
-	if (call->func->kind == LLM_FUNC_CHAT && !llm_chat_read(DatumGetJsonbP(one), &submit, f))
+	if (call->func->kind == LLM_FUNC_CHAT && !copy_messages(one, &submit, f))
 		return false;
 	if (call->func->kind == LLM_FUNC_GENERATE_ARRAY)
-		read_array(call, args[0].value, &prompts, &nulls, &n);
+	{
+		array = DatumGetArrayTypeP(one);
+		read_array(call, array, &prompts, &nulls, &n);
+	}
 	if (n > MAX_ANSWERS / o.n)
 		return llm_failure_set(f, ERRCODE_PROGRAM_LIMIT_EXCEEDED,
 							   "%d prompts with n = %d are more than the %d answers of a call", n,
@@ -294,6 +318,7 @@ create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 	{
 		LlmClientRequest *req = &call->requests[i];
 
+		CHECK_FOR_INTERRUPTS();
 		if (is_null_element(call, i))
 			continue;
 		if (i % o.n > 0)
@@ -310,6 +335,11 @@ create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 			req->submit.seed = o.has_seed ? seed_of_answer((uint64) o.seed, i % o.n)
 										  : pg_prng_uint64(&pg_global_prng_state);
 	}
+	if (array)
+	{
+		pfree(prompts);
+		free_copy(one, array);
+	}
 	call->repeatable = (greedy || o.has_seed) && !submit.stream;
 	return true;
 }
@@ -317,12 +347,12 @@ create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 static bool
 copy_tokens(LlmClientRequest *req, Datum datum, LlmFailure *f)
 {
+	ArrayType *array = DatumGetArrayTypeP(datum);
 	Datum *elems;
 	bool *nulls;
 	int n;
 
-	deconstruct_array(DatumGetArrayTypeP(datum), INT4OID, sizeof(int32), true, TYPALIGN_INT, &elems,
-					  &nulls, &n);
+	deconstruct_array(array, INT4OID, sizeof(int32), true, TYPALIGN_INT, &elems, &nulls, &n);
 	req->submit.tokens = palloc(sizeof(int32) * Max(n, 1));
 	req->submit.n_tokens = (size_t) n;
 	for (int i = 0; i < n; i++)
@@ -332,6 +362,9 @@ copy_tokens(LlmClientRequest *req, Datum datum, LlmFailure *f)
 								   "tokens must not contain nulls");
 		req->submit.tokens[i] = DatumGetInt32(elems[i]);
 	}
+	pfree(elems);
+	pfree(nulls);
+	free_copy(datum, array);
 	return true;
 }
 
@@ -423,6 +456,7 @@ llm_call_submit(LlmCall *call, bool wait)
 	{
 		LlmClientRequest *req = request_at(call, i);
 
+		CHECK_FOR_INTERRUPTS();
 		if (is_null_element(call, i) || req->state == LLM_CLIENT_SENT ||
 			req->state == LLM_CLIENT_FINISHED)
 			continue;
@@ -536,6 +570,7 @@ array_result(LlmCall *call)
 	{
 		const LlmClientAnswer *answer = answer_or_null(call, i);
 
+		CHECK_FOR_INTERRUPTS();
 		nulls[i] = answer == NULL;
 		texts[i] = answer ? llm_result_text(answer) : (Datum) 0;
 	}
@@ -676,7 +711,7 @@ llm_call_nbytes(const LlmCall *call)
 	Size n = MemoryContextMemAllocated(call->cxt, true);
 
 	for (int i = 0; call->shares && i < call->n; i++)
-		if (call->shares[i].request && call->shares[i].first)
+		if (call->shares[i].request)
 			n += llm_distinct_nbytes(call->shares[i].request);
 	return n;
 }

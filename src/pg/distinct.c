@@ -294,7 +294,7 @@ llm_distinct_request(LlmDistinct *d)
 Size
 llm_distinct_nbytes(const LlmDistinct *d)
 {
-	return MemoryContextMemAllocated(d->cxt, true);
+	return MemoryContextMemAllocated(d->cxt, true) / Max(d->n_holders, 1);
 }
 
 void

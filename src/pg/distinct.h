@@ -25,7 +25,7 @@ extern LlmDistinct *llm_distinct_hold(const LlmClientRequest *req, bool *first);
 /* Its request; whoever holds it may begin it and wait for it. */
 extern LlmClientRequest *llm_distinct_request(LlmDistinct *d);
 
-/* Bytes that it takes. */
+/* Bytes that it takes, of each of its holders. */
 extern Size llm_distinct_nbytes(const LlmDistinct *d);
 
 /* One holder less; the last one's cancels what is unanswered. Also from reset callbacks. */

@@ -55,8 +55,8 @@ llm_encoding_to_utf8(const char *s, Size n, const char **out, Size *n_out, LlmFa
 		llm_failure_detail(f, "The database has encoding \"%s\".", GetDatabaseEncodingName());
 		return false;
 	}
-	*out = dst;
 	*n_out = strlen(dst);
+	*out = repalloc(dst, *n_out + 1); /* the room for the worst case is not kept */
 	return true;
 }
 

@@ -163,6 +163,7 @@ llm_link_next(LlmLink *link, bool *bad)
 		case LLM_FRAME_PARTIAL:
 			if (link->in.cursor > 0)
 				compact(link, &link->in);
+			MemoryContextReset(link->frame); /* a large answer is not kept in it */
 			return NULL;
 		case LLM_FRAME_TOO_LARGE:
 			*bad = true;

@@ -1,5 +1,5 @@
 # Memory of backend, supervisor and engine stays flat over many rows, batched, with the prefix cache on:
-# 20,000 rows, or 100,000 with scripts/test --full.
+# 20,000 rows, 100,000 with scripts/test --full, or $LLM_TEST_ROWS; and over prompts of 1 MB.
 use strict;
 use warnings;
 use LlmCluster;
@@ -7,7 +7,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $rows = $ENV{LLM_TEST_FULL} ? 100000 : 20000;
+my $rows = $ENV{LLM_TEST_ROWS} || ($ENV{LLM_TEST_FULL} ? 100000 : 20000);
 my $node = llm_cluster('memory', conf => "max_connections = 20\njit = off\nllm_infer.kv_cache_memory = '256kB'");
 my $engine = llm_engine_pid($node);
 my $supervisor = llm_supervisor_pid($node);
@@ -35,21 +35,39 @@ sub ask
 		OFFSET 0) s});
 }
 
+# What the code does leaves memory as it was, within limits in kB for backend and engine.
+sub flat
+{
+	my ($name, $code, $max_backend, $max_engine) = @_;
+	my %before = map { $_ => memory($_) } $backend, $supervisor, $engine;
+	my $begin = time();
+	$code->();
+	my %grown = map { $_ => memory($_) - $before{$_} } $backend, $supervisor, $engine;
+	note sprintf('%s: %.1f s', $name, time() - $begin);
+	note "memory before: backend $before{$backend} kB, supervisor $before{$supervisor} kB, engine $before{$engine} kB";
+	note "grown by: backend $grown{$backend} kB, supervisor $grown{$supervisor} kB, engine $grown{$engine} kB";
+	cmp_ok($grown{$backend}, '<', $max_backend, "$name: memory of the backend");
+	cmp_ok($grown{$supervisor}, '<', 256, "$name: memory of the supervisor");
+	cmp_ok($grown{$engine}, '<', $max_engine, "$name: memory of the engine");
+}
+
 # what is remembered of a statement is small beside what malloc keeps
 $session->query_safe(q{SET work_mem = '256kB'});
 ask(2000);
-my %before = map { $_ => memory($_) } $backend, $supervisor, $engine;
-my $begin = time();
-is(ask($rows), "$rows|$rows", "$rows rows are answered");
-note sprintf('%d rows, %.1f s', $rows, time() - $begin);
-my %grown = map { $_ => memory($_) - $before{$_} } $backend, $supervisor, $engine;
-note "memory before: backend $before{$backend} kB, supervisor $before{$supervisor} kB, engine $before{$engine} kB";
-note "grown by: backend $grown{$backend} kB, supervisor $grown{$supervisor} kB, engine $grown{$engine} kB";
-cmp_ok($grown{$backend}, '<', 1024, 'memory of the backend: grown by less than 1 MB');
-cmp_ok($grown{$supervisor}, '<', 256, 'memory of the supervisor: less than 256 kB');
-cmp_ok($grown{$engine}, '<', 2048, 'memory of the engine: less than 2 MB');
+flat("$rows rows", sub { is(ask($rows), "$rows|$rows", "$rows rows are answered") }, 1024, 2048);
 cmp_ok($node->safe_psql('postgres', 'SELECT cached_tokens FROM llm.stat_engine'), '>', 0, 'the prefix cache was at work');
 is(llm_engine_pid($node), $engine, 'with one engine');
+
+# 1 MB each, toasted, read one after the other: more than a batch may read ahead
+$session->query_safe(q{CREATE TABLE wide AS SELECT i, repeat(chr(65 + i % 20), 1000000) || i AS body FROM generate_series(1, 200) i});
+sub ask_wide
+{
+	my ($n) = @_;
+	return $session->query_safe(qq{SELECT count(llm_generate(body, max_tokens => 2, temperature => i % 2,
+		options => '{"truncate": "left"}')) FROM wide WHERE i <= $n});
+}
+ask_wide(20);
+flat('200 prompts of 1 MB', sub { is(ask_wide(200), 200, '200 prompts of 1 MB are answered') }, 4096, 4096);
 $session->quit;
 llm_is_well($node, 'many rows');
 

@@ -6,8 +6,10 @@
  * (grouping.h), as soon as flow control lets them; rows leave at the head, in input order, when their
  * own calls are finished. A row that is waited for goes before all others. The window (rows that may
  * be read ahead) starts small and doubles, so that LIMIT, EXISTS and cursors waste little; work_mem
- * bounds its bytes. A row's error is raised when that row is emitted, never before. The engine is
- * contacted by the first row alone: EXPLAIN without ANALYZE costs nothing.
+ * bounds its bytes: tuples, requests, answers, and for rows that have none yet as much as answers took
+ * lately. They are counted before a lot is read, so answers may be over by what nobody could know. A
+ * row's error is raised when that row is emitted, never before. The engine is contacted by the first
+ * row alone: EXPLAIN without ANALYZE costs nothing.
  *
  * ExecScan() is not used: with scanrelid 0 its EvalPlanQual branch would want a recheck method; the
  * child does that work.
@@ -73,6 +75,20 @@ add_unsent(LlmNodeState *node, const LlmNodeRow *row)
 		found = row->calls[i] != NULL && llm_call_prompt(row->calls[i], &item->prompt);
 }
 
+static Size
+calls_nbytes(const LlmNodeState *node, const LlmNodeRow *row)
+{
+	Size n = 0;
+	int i;
+
+	for (i = 0; i < node->ncalls; i++)
+	{
+		if (row->calls[i] != NULL)
+			n += llm_call_nbytes(row->calls[i]);
+	}
+	return n;
+}
+
 /* Copy the child's tuple into the ring and make its calls. */
 static void
 push_row(LlmNodeState *node, TupleTableSlot *slot)
@@ -82,18 +98,15 @@ push_row(LlmNodeState *node, TupleTableSlot *slot)
 	int i;
 
 	row->tuple = ExecCopySlotMinimalTuple(slot);
-	row->nbytes = row->tuple->t_len;
 	row->calls = palloc0(sizeof(LlmCall *) * Max(node->ncalls, 1));
 	row->sent = false;
 	/* what evaluating the arguments leaves behind goes with the next row */
 	MemoryContextSwitchTo(node->css.ss.ps.ps_ExprContext->ecxt_per_tuple_memory);
 	for (i = 0; i < node->ncalls; i++)
-	{
 		row->calls[i] = make_call(node, &node->calls[i], slot);
-		if (row->calls[i] != NULL)
-			row->nbytes += llm_call_nbytes(row->calls[i]);
-	}
 	MemoryContextSwitchTo(old);
+	row->begun_nbytes = calls_nbytes(node, row);
+	row->nbytes = row->tuple->t_len + row->begun_nbytes + node->answer_nbytes;
 	add_unsent(node, row);
 	node->nrows++;
 	node->nread++;
@@ -172,6 +185,25 @@ note_peak(LlmNodeState *node)
 	node->peak = Max(node->peak, n);
 }
 
+/* What the ring holds now: answers come at any time. Costs a look at each row, so it is for lots. */
+static void
+count_bytes(LlmNodeState *node)
+{
+	int i;
+
+	node->nbytes = 0;
+	for (i = 0; i < node->nrows; i++)
+	{
+		LlmNodeRow *row = ring_row(node, i);
+		Size n = calls_nbytes(node, row);
+
+		if (!row_finished(node, row))
+			n = Max(n, row->begun_nbytes + node->answer_nbytes);
+		row->nbytes = row->tuple->t_len + n;
+		node->nbytes += row->nbytes;
+	}
+}
+
 /* True when one more row may be read: the first always, others ahead of it within the window, memory
  * and what a LIMIT above can take. */
 static bool
@@ -199,6 +231,9 @@ fill_window(LlmNodeState *node)
 	TimestampTz begun;
 
 	if (!send_rows(node) || !may_read_lot(node))
+		return;
+	count_bytes(node);
+	if (!may_read_lot(node))
 		return;
 	begun = GetCurrentTimestamp();
 	while (may_read(node))
@@ -233,8 +268,8 @@ note_call(LlmNodeState *node, const LlmCall *call, bool failed)
 {
 	const char *model = llm_call_model(call);
 
-	if (model != NULL && (node->model == NULL || strcmp(node->model, model) != 0))
-		node->model = MemoryContextStrdup(node->css.ss.ps.state->es_query_cxt, model);
+	if (model != NULL)
+		strlcpy(node->model, model, sizeof(node->model));
 	if (failed)
 		llm_hidden_note(node->css.ss.ps.state->es_query_cxt, llm_call_error_text(call));
 }
@@ -289,7 +324,11 @@ static void
 pop_head(LlmNodeState *node)
 {
 	LlmNodeRow *row = ring_row(node, 0);
+	Size n = calls_nbytes(node, row);
 
+	node->answer_nbytes -= node->answer_nbytes / 8;
+	if (n > row->begun_nbytes + node->answer_nbytes)
+		node->answer_nbytes = n - row->begun_nbytes;
 	drop_row(node, row);
 	node->head = (node->head + 1) % node->cap;
 	node->nrows--;

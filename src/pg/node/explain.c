@@ -37,7 +37,7 @@ explain_usage_text(const LlmNodeState *node, const LlmCallUsage *u, ExplainState
 {
 	appendStringInfoSpaces(es->str, es->indent * 2);
 	appendStringInfo(es->str, "LLM Model: %s   Requests: " INT64_FORMAT,
-					 node->model != NULL ? node->model : "none", u->requests);
+					 node->model[0] != '\0' ? node->model : "none", u->requests);
 	if (u->distinct != u->requests)
 		appendStringInfo(es->str, "   Distinct: " INT64_FORMAT, u->distinct);
 	appendStringInfo(es->str, "   Peak In Flight: %d\n", node->peak);
@@ -56,7 +56,7 @@ explain_usage_text(const LlmNodeState *node, const LlmCallUsage *u, ExplainState
 static void
 explain_usage_properties(const LlmNodeState *node, const LlmCallUsage *u, ExplainState *es)
 {
-	if (node->model != NULL)
+	if (node->model[0] != '\0')
 		ExplainPropertyText("LLM Model", node->model, es);
 	ExplainPropertyInteger("LLM Requests", NULL, u->requests, es);
 	ExplainPropertyInteger("LLM Distinct", NULL, u->distinct, es);

@@ -63,8 +63,10 @@ compare_prompts(const void *pa, const void *pb)
 {
 	const LlmGroupingRow *a = pa;
 	const LlmGroupingRow *b = pb;
-	int c = strcmp(a->prompt.model, b->prompt.model);
+	int c;
 
+	CHECK_FOR_INTERRUPTS(); /* prompts may be long, and many */
+	c = strcmp(a->prompt.model, b->prompt.model);
 	if (c == 0)
 		c = compare_bytes(a->prompt.system, b->prompt.system);
 	if (c == 0)
@@ -138,7 +140,10 @@ llm_grouping_order(LlmGroupingRow *rows, int n)
 	memcpy(sorted, rows, sizeof(LlmGroupingRow) * n);
 	qsort(sorted, n, sizeof(LlmGroupingRow), compare_prompts);
 	for (int i = 1; i < n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
 		sorted[i].shared = shared_prompt(&sorted[i - 1].prompt, &sorted[i].prompt);
+	}
 	arrange(sorted, n, rows);
 	pfree(sorted);
 }

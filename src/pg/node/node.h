@@ -38,7 +38,8 @@ typedef struct LlmNodeRow
 {
 	MinimalTuple tuple; /* of the child, in rows_cxt; NULL once the slot has it */
 	LlmCall **calls;    /* [ncalls] NULL where the answer is NULL without a request */
-	Size nbytes;        /* of tuple and calls, for the window's bound */
+	Size begun_nbytes;  /* of the calls when the row was read */
+	Size nbytes;        /* of tuple and calls, with answers that are there or to be expected */
 	bool sent;          /* everything has been submitted */
 } LlmNodeRow;
 
@@ -58,14 +59,15 @@ typedef struct LlmNodeState
 	LlmGroupingRow *unsent;     /* [cap] rows read and not sent, in the order to send */
 	int next_unsent;            /* of them: the first that is still to be sent */
 	int n_unsent;               /* end of unsent */
-	Size nbytes;                /* sum over the ring */
+	Size nbytes;                /* sum over the ring, as of the last count */
+	Size answer_nbytes;         /* what answers have added to the largest of the last rows */
 	int bound;                  /* rows that a LIMIT above can take, 0 = not known */
 	int64 nread;                /* rows read since the last (re)scan */
 	int window;                 /* rows that may be read ahead now */
 	int until_grow;             /* rows to emit before the window doubles */
 	bool eof;                   /* the child is exhausted */
 	int peak;                   /* most rows in flight at once */
-	const char *model;          /* name of the model of the last call, in es_query_cxt */
+	char model[NAMEDATALEN];    /* of the last call, '' = none */
 	LlmCallUsage usage;         /* sums over the rows that have left the ring */
 } LlmNodeState;
 
