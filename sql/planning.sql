@@ -67,5 +67,66 @@ SELECT requests_of($$SELECT id FROM docs WHERE llm_generate('a' || body, max_tok
 SET enable_nestloop = off;
 EXPLAIN (COSTS OFF) SELECT d.id, g.name FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body) = 'x' AND g.name = 'g1';
 
+RESET enable_nestloop;
+
+-- rows, requests and tokens of each layer, bottom first: what a filter removes is not read above it
+CREATE FUNCTION layers_of(query text) RETURNS TABLE (node text, n_rows int, requests int, prompt int, generated int) LANGUAGE plpgsql AS $$
+DECLARE
+	plan jsonb;
+BEGIN
+	EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO plan;
+	RETURN QUERY SELECT coalesce(p ->> 'Custom Plan Provider', p ->> 'Node Type'), (p ->> 'Plan Rows')::int, (p ->> 'LLM Estimated Requests')::int,
+		(p ->> 'LLM Estimated Prompt Tokens')::int, (p ->> 'LLM Estimated Generated Tokens')::int
+	FROM jsonb_path_query(plan, 'strict $.**?(exists(@."Node Type"))') WITH ORDINALITY AS n(p, level) ORDER BY level DESC;
+END
+$$;
+SELECT * FROM layers_of($$SELECT llm_generate('c' || body, max_tokens => 8) FROM docs WHERE llm_generate('a' || body, max_tokens => 4) > 'a' AND llm_generate(long, max_tokens => 40) > 'a'$$);
+SELECT * FROM layers_of($$SELECT id FROM docs WHERE llm_generate(body) = 'a' AND grp = 1$$);
+SELECT * FROM layers_of($$SELECT id, llm_generate(llm_generate(body, max_tokens => 2)), llm_count_tokens(long) FROM docs ORDER BY id LIMIT 10$$);
+SELECT * FROM layers_of($$SELECT grp, string_agg(llm_generate(body), ',') FROM docs GROUP BY grp HAVING llm_generate(grp::text) > 'x'$$);
+SELECT * FROM layers_of($$SELECT llm_generate(s.body || g.name) FROM (SELECT body, grp FROM docs OFFSET 0) s JOIN groups g USING (grp) WHERE llm_generate(s.body) > 'a'$$);
+SELECT * FROM layers_of($$SELECT llm_generate(body) FROM docs UNION ALL SELECT llm_generate(name) FROM groups$$);
+SELECT * FROM layers_of($$SELECT g.name, l.x FROM docs g(id, name), LATERAL (SELECT llm_generate(g.name, max_tokens => 1) AS x) l$$);
+
+-- as text; not with COSTS OFF
+CREATE FUNCTION estimate_in(explain text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+BEGIN
+	FOR line IN EXECUTE explain LOOP
+		IF line LIKE '%Estimate%' THEN RETURN NEXT trim(line); END IF;
+	END LOOP;
+END
+$$;
+SELECT estimate_in('EXPLAIN SELECT llm_generate(body) FROM docs'), estimate_in('EXPLAIN (COSTS OFF) SELECT llm_generate(body) FROM docs') AS off;
+SELECT estimate_in('EXPLAIN (ANALYZE) SELECT llm_generate(body, max_tokens => 2) FROM docs WHERE id < 9');
+
+-- costs: a layer costs its calls and more than what is below it, the whole no more than the planner thought
+CREATE FUNCTION sane(query text) RETURNS TABLE (layers int, dearer_than_below boolean, per_layer_cost boolean, whole boolean) LANGUAGE plpgsql AS $$
+DECLARE
+	plan jsonb;
+	bare jsonb;
+BEGIN
+	EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO plan;
+	PERFORM set_config('llm_infer.enable_batch', 'off', true);
+	EXECUTE 'EXPLAIN (FORMAT JSON) ' || query INTO bare;
+	PERFORM set_config('llm_infer.enable_batch', 'on', true);
+	RETURN QUERY SELECT count(*)::int, bool_and((p ->> 'Total Cost')::numeric > (p #>> '{Plans,0,Total Cost}')::numeric AND (p ->> 'Startup Cost')::numeric <= (p ->> 'Total Cost')::numeric),
+		bool_and((p ->> 'Total Cost')::numeric - (p #>> '{Plans,0,Total Cost}')::numeric
+			<= (p ->> 'LLM Estimated Requests')::int * 2.5 + ((p ->> 'LLM Estimated Prompt Tokens')::int + 35 * (p ->> 'LLM Estimated Generated Tokens')::int) * 0.0025 + 1),
+		(plan #>> '{0,Plan,Total Cost}')::numeric <= (bare #>> '{0,Plan,Total Cost}')::numeric
+	FROM jsonb_path_query(plan, 'strict $.**?(exists(@."LLM Calls"))') p;
+END
+$$;
+SELECT (sane(query)).*, query FROM (VALUES
+	($$SELECT llm_generate('c' || body) FROM docs WHERE llm_generate('a' || body) > 'a' AND llm_generate(long) > 'a' AND grp = 1$$),
+	($$SELECT llm_generate(d.body) FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body || g.name) > 'a'$$),
+	($$SELECT sum(llm_count_tokens(body)) FROM docs GROUP BY grp HAVING llm_generate(grp::text) > 'a'$$),
+	($$SELECT llm_generate(body) FROM docs UNION ALL SELECT llm_generate(body) FROM docs WHERE llm_generate(body) LIKE '%b%'$$),
+	($$SELECT id, x FROM docs, LATERAL (SELECT llm_generate(body) AS x) l WHERE x <> 'a'$$)) q(query);
+
+DROP FUNCTION estimate_in(text);
+DROP FUNCTION layers_of(text);
+DROP FUNCTION sane(text);
 DROP FUNCTION cost_of(text);
 DROP FUNCTION rows_of(text);

@@ -18,8 +18,11 @@
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "nodes/nodeFuncs.h"
+#include "nodes/pathnodes.h"
 #include "nodes/supportnodes.h"
 #include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
+#include "pg/call.h"
 #include "pg/compat.h"
 #include "pg/func.h"
 #include "pg/guc.h"
@@ -70,7 +73,7 @@ option_int(List *args, const char *key, int64 *out)
 /* What a text is long, summed over what it is made of. */
 typedef struct Width
 {
-	PlannerInfo *root;
+	List *rtable;
 	double nbytes;
 } Width;
 
@@ -92,10 +95,10 @@ add_width(Node *node, Width *width)
 		const Var *var = (const Var *) node;
 		int32 known = 0;
 
-		if (width->root != NULL && var->varlevelsup == 0 &&
-			(int) var->varno < width->root->simple_rel_array_size && var->varattno > 0)
+		if (var->varlevelsup == 0 && (int) var->varno > 0 &&
+			(int) var->varno <= list_length(width->rtable) && var->varattno > 0)
 		{
-			const RangeTblEntry *rte = width->root->simple_rte_array[var->varno];
+			const RangeTblEntry *rte = rt_fetch(var->varno, width->rtable);
 
 			if (rte->rtekind == RTE_RELATION)
 				known = get_attavgwidth(rte->relid, var->varattno);
@@ -105,6 +108,13 @@ add_width(Node *node, Width *width)
 	}
 	if (IsA(node, Param))
 		width->nbytes += WIDTH_UNKNOWN;
+	if (IsA(node, FuncExpr) && llm_func_find(((FuncExpr *) node)->funcid) != NULL)
+	{
+		List *args = ((FuncExpr *) node)->args;
+
+		width->nbytes += BYTES_PER_TOKEN * llm_estimate_call(width->rtable, args).generated;
+		return false;
+	}
 	return expression_tree_walker(node, add_width, width);
 }
 
@@ -143,10 +153,10 @@ tokens_of_answer(List *args)
 }
 
 LlmEstimate
-llm_estimate_call(PlannerInfo *root, List *args)
+llm_estimate_call(List *rtable, List *args)
 {
 	LlmEstimate e = {0, 0};
-	Width width = {root, 0};
+	Width width = {rtable, 0};
 	double prompts = 1;
 	int64 n = 1;
 
@@ -164,6 +174,19 @@ llm_estimate_call(PlannerInfo *root, List *args)
 	}
 	e.prompt = ceil(width.nbytes / BYTES_PER_TOKEN);
 	return e;
+}
+
+Cost
+llm_estimate_cost(const LlmEstimate *e)
+{
+	return cpu_operator_cost *
+		   (COST_CALL + COST_PROMPT * e->prompt + COST_GENERATED * e->generated);
+}
+
+static List *
+rtable_of(const PlannerInfo *root)
+{
+	return root != NULL ? root->parse->rtable : NIL;
 }
 
 /* Arguments of a call, NIL when they are not those that we know. */
@@ -194,10 +217,9 @@ llm_call_support(PG_FUNCTION_ARGS)
 
 		if (args == NIL)
 			PG_RETURN_POINTER(NULL);
-		e = llm_estimate_call(ask->root, args);
+		e = llm_estimate_call(rtable_of(ask->root), args);
 		ask->startup = 0;
-		ask->per_tuple =
-			cpu_operator_cost * (COST_CALL + COST_PROMPT * e.prompt + COST_GENERATED * e.generated);
+		ask->per_tuple = llm_estimate_cost(&e);
 		PG_RETURN_POINTER(ask);
 	}
 	if (IsA(request, SupportRequestRows))
@@ -208,7 +230,7 @@ llm_call_support(PG_FUNCTION_ARGS)
 		if (args == NIL)
 			PG_RETURN_POINTER(NULL);
 		/* a stream has a piece for each token */
-		ask->rows = Max(llm_estimate_call(ask->root, args).generated, 1);
+		ask->rows = Max(llm_estimate_call(rtable_of(ask->root), args).generated, 1);
 		PG_RETURN_POINTER(ask);
 	}
 	PG_RETURN_POINTER(NULL);

@@ -4,7 +4,7 @@
 
 #include "postgres.h"
 
-#include "nodes/pathnodes.h"
+#include "nodes/nodes.h"
 #include "nodes/pg_list.h"
 
 /* Tokens of one call; the engine is not asked. */
@@ -14,8 +14,11 @@ typedef struct LlmEstimate
 	double generated; /* at most: an answer may end earlier */
 } LlmEstimate;
 
-/* The estimate for a call with these arguments (expressions, all of the function's). root tells
- * columns' average widths; NULL = not known. */
-extern LlmEstimate llm_estimate_call(PlannerInfo *root, List *args);
+/* The estimate for a call with these arguments (expressions, all of the function's). rtable tells
+ * of which tables the columns are; those that are not in it count as a text of usual width. */
+extern LlmEstimate llm_estimate_call(List *rtable, List *args);
+
+/* What the planner shall think that a call costs, in its units. */
+extern Cost llm_estimate_cost(const LlmEstimate *e);
 
 #endif

@@ -71,6 +71,28 @@ named_like(List *tlist, List *like)
 	return named;
 }
 
+/* The members' nodes become one: rows of all of them below it, what their calls cost in it. */
+static void
+add_up_figures(Append *append, Plan *first)
+{
+	Plan *plan = &append->plan;
+	Cost total = 0;
+	ListCell *lc;
+
+	first->plan_rows = plan->plan_rows;
+	first->startup_cost = plan->startup_cost;
+	plan->plan_rows = plan->total_cost = 0;
+	foreach (lc, append->appendplans)
+	{
+		const Plan *member = (const Plan *) lfirst(lc);
+
+		total += member->total_cost;
+		plan->plan_rows += member->lefttree->plan_rows;
+		plan->total_cost += member->lefttree->total_cost;
+	}
+	first->total_cost = total;
+}
+
 Plan *
 llm_appends_build(Append *append)
 {
@@ -90,12 +112,10 @@ llm_appends_build(Append *append)
 			return plan;
 		below = lappend(below, member->lefttree);
 	}
+	add_up_figures(append, first);
 	append->appendplans = below;
 	first->targetlist = named_like(first->targetlist, plan->targetlist);
 	plan->targetlist = llm_layers_pass_on((Plan *) linitial(below));
-	first->plan_rows = plan->plan_rows;
-	first->startup_cost = plan->startup_cost;
-	first->total_cost = plan->total_cost;
 	first->extParam = bms_copy(plan->extParam);
 	first->allParam = bms_copy(plan->allParam);
 	first->lefttree = llm_appends_build(append);

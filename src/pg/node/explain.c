@@ -6,6 +6,7 @@
 #include "commands/explain.h"
 #include "lib/stringinfo.h"
 #include "pg/compat.h"
+#include "pg/node/figures.h"
 #include "utils/ruleutils.h"
 
 static void
@@ -24,6 +25,40 @@ explain_calls(LlmNodeState *node, List *ancestors, ExplainState *es)
 		texts = lappend(texts, deparse_expression(call, dpcontext, useprefix, false));
 	}
 	ExplainPropertyList("LLM Calls", texts, es);
+}
+
+/* What the planner expects. An answer may be shorter; rows without a prompt and prompts that have been
+ * answered before cost nothing; a LIMIT right above is known. */
+static void
+explain_estimate(LlmNodeState *node, ExplainState *es)
+{
+	CustomScan *cscan = (CustomScan *) node->css.ss.ps.plan;
+	double rows = outerPlan(cscan)->plan_rows;
+	double requests = 0;
+	LlmEstimate sum = {0, 0};
+	ListCell *lc;
+
+	if (node->bound > 0)
+		rows = Min(rows, node->bound);
+	foreach (lc, (List *) lsecond(cscan->custom_private))
+	{
+		LlmEstimate e =
+			llm_figures_tokens(es->rtable, &cscan->scan.plan, lfirst_node(FuncExpr, lc));
+
+		requests += rows;
+		sum.prompt += rows * e.prompt;
+		sum.generated += rows * e.generated;
+	}
+	if (es->format == EXPLAIN_FORMAT_TEXT)
+	{
+		appendStringInfoSpaces(es->str, es->indent * 2);
+		appendStringInfo(es->str, "LLM Estimate: requests=%.0f prompt=%.0f generated=%.0f\n",
+						 requests, sum.prompt, sum.generated);
+		return;
+	}
+	ExplainPropertyFloat("LLM Estimated Requests", NULL, requests, 0, es);
+	ExplainPropertyFloat("LLM Estimated Prompt Tokens", NULL, sum.prompt, 0, es);
+	ExplainPropertyFloat("LLM Estimated Generated Tokens", NULL, sum.generated, 0, es);
 }
 
 static double
@@ -79,6 +114,8 @@ llm_node_explain(CustomScanState *css, List *ancestors, ExplainState *es)
 	LlmCallUsage usage;
 
 	explain_calls(node, ancestors, es);
+	if (es->costs)
+		explain_estimate(node, es);
 	if (!es->analyze)
 		return;
 	llm_node_usage(node, &usage);

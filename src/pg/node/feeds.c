@@ -20,6 +20,7 @@
 
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "pg/node/figures.h"
 #include "pg/node/guards.h"
 #include "pg/node/layers.h"
 
@@ -121,11 +122,13 @@ takes_every_row(const Plan *plan)
 }
 
 void
-llm_feeds_build(Plan *plan, int *next_id)
+llm_feeds_build(Plan *plan, LlmLayersScope *scope)
 {
 	Feed feed = {plan->lefttree, NIL, NIL, NIL};
 	List *tlist;
 	List *qual;
+	Plan *project;
+	Cost calls;
 
 	if (!takes_every_row(plan) || !(llm_guards_any_call((Node *) plan->targetlist) ||
 									llm_guards_any_call((Node *) plan->qual)))
@@ -136,6 +139,8 @@ llm_feeds_build(Plan *plan, int *next_id)
 		return;
 	plan->targetlist = tlist;
 	plan->qual = qual;
-	plan->lefttree =
-		llm_layers_build(llm_layers_project(feed.child, feed.tlist, feed.child, next_id), next_id);
+	project = llm_layers_project(feed.child, feed.tlist, feed.child, scope);
+	calls = project->plan_rows * llm_figures_price(scope->rtable, project, feed.tlist);
+	project->total_cost = Min(project->total_cost + calls, plan->total_cost);
+	plan->lefttree = llm_layers_build(project, scope);
 }

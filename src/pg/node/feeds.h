@@ -5,10 +5,10 @@
 #include "postgres.h"
 
 #include "nodes/plannodes.h"
+#include "pg/node/layers.h"
 
 /* When plan is an Agg or a WindowAgg whose aggregates call the model in their arguments, put what
- * computes them below it and let the aggregates read its columns. plan is modified in place.
- * next_id gives fresh plan node ids. */
-extern void llm_feeds_build(Plan *plan, int *next_id);
+ * computes them below it and let the aggregates read its columns. plan is modified in place. */
+extern void llm_feeds_build(Plan *plan, LlmLayersScope *scope);
 
 #endif

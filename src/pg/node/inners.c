@@ -16,6 +16,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
+#include "pg/node/figures.h"
 #include "pg/node/guards.h"
 #include "pg/node/layers.h"
 
@@ -89,11 +90,12 @@ is_plain_scan(const Plan *plan)
 }
 
 void
-llm_inners_lift(NestLoop *join)
+llm_inners_lift(NestLoop *join, List *rtable)
 {
 	Plan *inner = join->join.plan.righttree;
 	Lift lift = {join, (Scan *) inner, false};
 	List *moved = NIL;
+	List *quals;
 	List *keep = NIL;
 	List *tlist = inner->targetlist;
 	ListCell *lc;
@@ -113,6 +115,7 @@ llm_inners_lift(NestLoop *join)
 	if (moved == NIL || contain_subplans((Node *) moved))
 		return;
 	inner->targetlist = list_copy(tlist);
+	quals = moved;
 	moved = (List *) lift_mutator((Node *) moved, &lift);
 	if (lift.failed)
 	{
@@ -120,5 +123,6 @@ llm_inners_lift(NestLoop *join)
 		return;
 	}
 	inner->qual = keep;
+	llm_figures_take_out(rtable, inner, quals);
 	join->join.joinqual = moved;
 }

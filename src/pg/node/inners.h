@@ -7,7 +7,7 @@
 #include "nodes/plannodes.h"
 
 /* Make quals of the inner scan that call the model conditions of the join, where layers.c can take
- * them up. join is modified in place. */
-extern void llm_inners_lift(NestLoop *join);
+ * them up. join is modified in place. rtable is the statement's. */
+extern void llm_inners_lift(NestLoop *join, List *rtable);
 
 #endif

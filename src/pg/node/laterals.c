@@ -87,7 +87,7 @@ rewrite(Lateral *lateral, List *exprs)
 
 /* A node over child that delivers the columns of the outer side, then those of tlist. */
 static Plan *
-add_columns(Lateral *lateral, Plan *child, List *tlist, int *next_id)
+add_columns(Lateral *lateral, Plan *child, List *tlist, LlmLayersScope *scope)
 {
 	List *all = list_truncate(llm_layers_pass_on(child), lateral->n_outer);
 	ListCell *lc;
@@ -98,7 +98,7 @@ add_columns(Lateral *lateral, Plan *child, List *tlist, int *next_id)
 
 		all = lappend(all, makeTargetEntry(expr, list_length(all) + 1, NULL, false));
 	}
-	return llm_layers_project(child, all, &lateral->join->join.plan, next_id);
+	return llm_layers_project(child, all, &lateral->join->join.plan, scope);
 }
 
 /* ---- quals: a Result has none, so they go to the batch node below it ---- */
@@ -237,7 +237,7 @@ is_plain_join(const NestLoop *join)
 }
 
 Plan *
-llm_laterals_build(NestLoop *join, int *next_id)
+llm_laterals_build(NestLoop *join, LlmLayersScope *scope)
 {
 	Plan *plan = &join->join.plan;
 	Plan *inner = plan->righttree;
@@ -253,13 +253,13 @@ llm_laterals_build(NestLoop *join, int *next_id)
 	else if (IsA(inner, SubqueryScan))
 		scanned = ((SubqueryScan *) inner)->subplan->targetlist;
 	if (scanned != NIL)
-		below = llm_layers_build(add_columns(&lateral, below, scanned, next_id), next_id);
-	below = add_columns(&lateral, below, inner->targetlist, next_id);
+		below = llm_layers_build(add_columns(&lateral, below, scanned, scope), scope);
+	below = add_columns(&lateral, below, inner->targetlist, scope);
 	if (!place_quals(below, rewrite(&lateral, inner->qual)))
 		return plan;
-	below = llm_layers_build(below, next_id);
+	below = llm_layers_build(below, scope);
 
-	top = llm_layers_project(below, rewrite(&lateral, plan->targetlist), plan, next_id);
+	top = llm_layers_project(below, rewrite(&lateral, plan->targetlist), plan, scope);
 	if (!place_quals(top, rewrite(&lateral, list_concat_copy(join->join.joinqual, plan->qual))))
 		return plan;
 	top->initPlan = plan->initPlan;

@@ -29,6 +29,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "pg/node/figures.h"
 #include "pg/node/guards.h"
 #include "pg/node/node.h"
 #include "pg/node/shown.h"
@@ -318,7 +319,7 @@ layer_scan_tlist(const Layer *layer)
 
 /* What a node put in takes over from the one whose place it has. */
 static void
-fill_plan(Plan *plan, Plan *child, const Plan *like, int *next_id)
+fill_plan(Plan *plan, Plan *child, const Plan *like, LlmLayersScope *scope)
 {
 	plan->lefttree = child;
 	plan->startup_cost = like->startup_cost;
@@ -326,13 +327,13 @@ fill_plan(Plan *plan, Plan *child, const Plan *like, int *next_id)
 	plan->plan_rows = like->plan_rows;
 	plan->plan_width = like->plan_width;
 	plan->parallel_safe = like->parallel_safe;
-	plan->plan_node_id = (*next_id)++;
+	plan->plan_node_id = scope->next_id++;
 	plan->extParam = bms_copy(like->extParam);
 	plan->allParam = bms_copy(like->allParam);
 }
 
 static Plan *
-layer_plan(const Layer *layer, Plan *child, int *next_id)
+layer_plan(const Layer *layer, Plan *child, LlmLayersScope *scope)
 {
 	CustomScan *cscan = makeNode(CustomScan);
 	Plan *plan = &cscan->scan.plan;
@@ -344,7 +345,7 @@ layer_plan(const Layer *layer, Plan *child, int *next_id)
 		list_make3(makeInteger(list_length(layer->cols)), layer->calls, makeInteger(0));
 	plan->targetlist = layer->tlist;
 	plan->qual = layer->qual;
-	fill_plan(plan, child, child, next_id);
+	fill_plan(plan, child, child, scope);
 	return plan;
 }
 
@@ -416,12 +417,12 @@ llm_layers_pass_on(const Plan *child)
 }
 
 Plan *
-llm_layers_project(Plan *child, List *tlist, const Plan *like, int *next_id)
+llm_layers_project(Plan *child, List *tlist, const Plan *like, LlmLayersScope *scope)
 {
 	Result *result = makeNode(Result);
 
 	result->plan.targetlist = tlist;
-	fill_plan(&result->plan, child, like, next_id);
+	fill_plan(&result->plan, child, like, scope);
 	return &result->plan;
 }
 
@@ -445,7 +446,7 @@ without_idle_result(Plan *plan)
 }
 
 Plan *
-llm_layers_build(Plan *plan, int *next_id)
+llm_layers_build(Plan *plan, LlmLayersScope *scope)
 {
 	bool joined;
 	List *quals = movable_quals(plan, &joined);
@@ -453,6 +454,9 @@ llm_layers_build(Plan *plan, int *next_id)
 	List *groups = split_quals(quals, &keep);
 	List *tlist = plan->targetlist;
 	List *layers = NIL; /* top first */
+	List *nodes = NIL;  /* of layers, bottom first */
+	LlmFigures whole = llm_figures_of(plan);
+	Plan *bottom;
 	Plan *top;
 	int i;
 
@@ -479,8 +483,12 @@ llm_layers_build(Plan *plan, int *next_id)
 	plan->qual = joined ? NIL : keep;
 	if (joined)
 		((Join *) plan)->joinqual = keep;
-	top = without_idle_result(plan);
+	top = bottom = without_idle_result(plan);
 	for (i = list_length(layers) - 1; i >= 0; i--)
-		top = layer_plan((const Layer *) list_nth(layers, i), top, next_id);
+	{
+		top = layer_plan((const Layer *) list_nth(layers, i), top, scope);
+		nodes = lappend(nodes, top);
+	}
+	llm_figures_spread(scope->rtable, whole, bottom, bottom == plan, nodes);
 	return top;
 }

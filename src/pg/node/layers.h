@@ -6,10 +6,16 @@
 
 #include "nodes/plannodes.h"
 
+/* What nodes that are put in must know of the statement. */
+typedef struct LlmLayersScope
+{
+	int next_id;  /* for fresh plan node ids */
+	List *rtable; /* of the finished plan */
+} LlmLayersScope;
+
 /* Put LLM Batch nodes above `plan` for the calls in its quals and target list; returns the new top,
- * or plan itself when there is nothing to hoist. plan is modified in place. next_id gives fresh plan
- * node ids. */
-extern Plan *llm_layers_build(Plan *plan, int *next_id);
+ * or plan itself when there is nothing to hoist. plan is modified in place. */
+extern Plan *llm_layers_build(Plan *plan, LlmLayersScope *scope);
 
 /* True for the three nodes that join. */
 extern bool llm_layers_is_join(const Plan *plan);
@@ -21,6 +27,6 @@ extern Var *llm_layers_var(Index varno, AttrNumber attno, Node *expr);
 extern List *llm_layers_pass_on(const Plan *child);
 
 /* A node that delivers tlist (in OUTER_VAR) over child; costs and parameters are those of like. */
-extern Plan *llm_layers_project(Plan *child, List *tlist, const Plan *like, int *next_id);
+extern Plan *llm_layers_project(Plan *child, List *tlist, const Plan *like, LlmLayersScope *scope);
 
 #endif

@@ -106,8 +106,8 @@ can_take_apart(Plan *plan)
 /* One walk over a finished plan. */
 typedef struct Walk
 {
-	bool batch;  /* nodes are put in; otherwise calls only keep to once per row */
-	int next_id; /* for fresh plan node ids */
+	bool batch; /* nodes are put in; otherwise calls only keep to once per row */
+	LlmLayersScope scope;
 } Walk;
 
 static Plan *walk_plan(Plan *plan, bool fixed, Walk *walk);
@@ -266,14 +266,14 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 		return llm_appends_build((Append *) plan);
 	if (IsA(plan, NestLoop))
 	{
-		plan = llm_laterals_build((NestLoop *) plan, &walk->next_id);
+		plan = llm_laterals_build((NestLoop *) plan, &walk->scope);
 		if (IsA(plan, NestLoop))
-			llm_inners_lift((NestLoop *) plan);
+			llm_inners_lift((NestLoop *) plan, walk->scope.rtable);
 	}
-	llm_feeds_build(plan, &walk->next_id);
+	llm_feeds_build(plan, &walk->scope);
 	if (!can_take_apart(plan))
 		return plan;
-	return llm_layers_build(plan, &walk->next_id);
+	return llm_layers_build(plan, &walk->scope);
 }
 
 /* Raise *id to the largest plan node id of plan and below. */
@@ -287,16 +287,16 @@ raise_id(Plan *plan, void *id)
 static void
 walk_statement(PlannedStmt *stmt, bool batch)
 {
-	Walk walk = {batch, 0};
+	Walk walk = {batch, {0, stmt->rtable}};
 	ListCell *lc;
 
-	raise_id(stmt->planTree, &walk.next_id);
+	raise_id(stmt->planTree, &walk.scope.next_id);
 	foreach (lc, stmt->subplans)
 	{
 		if (lfirst(lc) != NULL)
-			raise_id((Plan *) lfirst(lc), &walk.next_id);
+			raise_id((Plan *) lfirst(lc), &walk.scope.next_id);
 	}
-	walk.next_id++;
+	walk.scope.next_id++;
 	stmt->planTree = walk_plan(stmt->planTree, false, &walk);
 	foreach (lc, stmt->subplans)
 		lfirst(lc) = walk_plan((Plan *) lfirst(lc), false, &walk);
