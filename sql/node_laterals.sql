@@ -30,7 +30,7 @@ INSERT INTO shapes (query) VALUES
 	('SELECT (SELECT string_agg(x.g, '' '' ORDER BY d.id) FROM docs d, LATERAL (SELECT llm_generate(d.body || v) AS g) x WHERE d.grp = v) FROM generate_series(1, 3) v'),
 	('SELECT d.id, x.g FROM docs d, LATERAL (SELECT upper(llm_generate(d.body)) AS g) x WHERE x.g LIKE ''%1'' AND llm_generate(''w'' || x.g) <> ''wB11'' AND x.g <> ''B21'' ORDER BY 1'),
 	('SELECT d.id FROM docs d, LATERAL (SELECT llm_generate(d.body) || random() * 0 AS g) x WHERE x.g LIKE ''%10'' ORDER BY 1'),
-	-- row by row: the inner side may give no row, or several
+	-- the inner side may give no row, or several: row by row, in the scans of it, or as a parameter
 	('SELECT d.id, x.g FROM docs d, LATERAL (SELECT llm_generate(d.body) AS g WHERE d.grp = 1) x ORDER BY 1'),
 	('SELECT d.id, x.g FROM docs d, LATERAL (SELECT llm_generate(d.body || e.id) AS g FROM docs e WHERE e.id < 3) x ORDER BY 1, 2'),
 	('SELECT d.id, x.n FROM docs d, LATERAL llm_generate(d.body) WITH ORDINALITY x (g, n) ORDER BY 1'),

@@ -42,7 +42,7 @@ SELECT count(*), count(DISTINCT l.s) FROM many, LATERAL (SELECT llm_generate('@s
 RESET llm_infer.enable_batch;
 EXPLAIN (COSTS OFF) SELECT l.s FROM many, LATERAL (SELECT 'no call ' || k AS s OFFSET 0) l;
 
--- the inner side of a nested loop keeps out; what is hashed or sorted there does not
+-- on the inner side of each kind of join
 BEGIN;
 SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_memoize = off; SET LOCAL enable_material = off;
 EXPLAIN (COSTS OFF) SELECT a.id, s.g FROM a LEFT JOIN (SELECT aid, llm_generate(body) g FROM b OFFSET 0) s ON s.aid = a.id;

@@ -64,7 +64,7 @@ SELECT explain_of($$SELECT llm_generate(x::text) FROM generate_series(1, 3) x$$)
 SELECT explain_of($$SELECT llm_generate(x) FROM (VALUES ('a'), ('b')) v(x)$$);
 SELECT llm_generate(x::text) FROM generate_series(1, 3) WITH ORDINALITY AS x;
 
--- set-returning beside it: the scalar path, which PostgreSQL takes for each row and once more at the end
+-- set-returning beside it: once for each row that comes out, where PostgreSQL asks once more at the end (node_sets has more)
 SELECT llm_generate(body), generate_series(1, 2) FROM docs WHERE id <= 2;
 SELECT requests_of($$SELECT llm_generate(body), generate_series(1, 2) FROM docs WHERE id <= 2$$);
 

@@ -1,5 +1,5 @@
 /*
- * pg/node/feeds.c - feed aggregates from a batch node below them.
+ * pg/node/feeds.c - feed aggregates and set-returning functions from a batch node below them.
  *
  * An aggregate evaluates its arguments once for every row that it takes in, so a call in them can be
  * made before: the rows of the child get one more column for each argument that calls the model, and
@@ -12,7 +12,8 @@
  * The child's columns keep their places: grouping and sorting columns are named by number. Aggregates
  * over a window are fed when each row is inside its own frame, so that no call is made for a row that
  * none would have taken in. Window functions that are no aggregates choose the rows for which they
- * evaluate their arguments; they keep the scalar path.
+ * evaluate their arguments; they keep the scalar path. A set-returning function of a target list
+ * evaluates its arguments once for a row of the child, too.
  */
 #include "postgres.h"
 
@@ -107,7 +108,34 @@ feed_mutator(Node *node, void *context)
 	return expression_tree_mutator(node, feed_mutator, context);
 }
 
-/* True when plan takes in every row of its child. */
+/* The target list of a ProjectSet: sets stand at the top of its entries. */
+static List *
+feed_sets(Feed *feed, List *tlist)
+{
+	List *written = NIL;
+	ListCell *lc;
+	ListCell *arg;
+
+	foreach (lc, tlist)
+	{
+		TargetEntry *tle = flatCopyTargetEntry(lfirst_node(TargetEntry, lc));
+
+		if (llm_layers_is_set((Node *) tle->expr))
+		{
+			List **args;
+
+			tle->expr = (Expr *) copyObject(tle->expr);
+			args = IsA(tle->expr, FuncExpr) ? &((FuncExpr *) tle->expr)->args
+											: &((OpExpr *) tle->expr)->args;
+			foreach (arg, *args)
+				lfirst(arg) = feed_argument(feed, (Expr *) lfirst(arg), NULL);
+		}
+		written = lappend(written, tle);
+	}
+	return written;
+}
+
+/* True when plan takes in every row of its child, which are not just one. */
 static bool
 takes_every_row(const Plan *plan)
 {
@@ -115,6 +143,8 @@ takes_every_row(const Plan *plan)
 	int outside = FRAMEOPTION_START_OFFSET_FOLLOWING | FRAMEOPTION_END_OFFSET_PRECEDING |
 				  FRAMEOPTION_EXCLUSION;
 
+	if (IsA(plan, ProjectSet))
+		return !IsA(plan->lefttree, Result) || plan->lefttree->lefttree != NULL;
 	if (!IsA(plan, WindowAgg))
 		return IsA(plan, Agg);
 	return (window->frameOptions & outside) == 0 && window->runCondition == NIL &&
@@ -133,7 +163,8 @@ llm_feeds_build(Plan *plan, LlmLayersScope *scope)
 	if (!takes_every_row(plan) || !(llm_guards_any_call((Node *) plan->targetlist) ||
 									llm_guards_any_call((Node *) plan->qual)))
 		return;
-	tlist = (List *) feed_mutator((Node *) plan->targetlist, &feed);
+	tlist = IsA(plan, ProjectSet) ? feed_sets(&feed, plan->targetlist)
+								  : (List *) feed_mutator((Node *) plan->targetlist, &feed);
 	qual = (List *) feed_mutator((Node *) plan->qual, &feed);
 	if (feed.tlist == NIL)
 		return;

@@ -70,6 +70,10 @@ llm_guards_is_barrier(Node *node)
 		case T_ArrayCoerceExpr:
 		case T_RowCompareExpr:
 			return true;
+		case T_FuncExpr: /* a set: not once per row */
+			return ((FuncExpr *) node)->funcretset;
+		case T_OpExpr:
+			return ((OpExpr *) node)->opretset;
 		case T_CaseExpr:
 			return ((CaseExpr *) node)->arg != NULL && compares_with_call((CaseExpr *) node);
 		case T_SubscriptingRef: /* of NULL: the subscripts are not evaluated */

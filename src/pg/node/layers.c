@@ -133,11 +133,19 @@ layer_call(Layer *layer, FuncExpr *call, const LlmGuard *guard, bool field)
 	return (Node *) var;
 }
 
+bool
+llm_layers_is_set(const Node *node)
+{
+	return (IsA(node, FuncExpr) && ((const FuncExpr *) node)->funcretset) ||
+		   (IsA(node, OpExpr) && ((const OpExpr *) node)->opretset);
+}
+
 /* What P alone can evaluate: a column as a whole. */
 static bool
 belongs_to_plan(Node *node)
 {
-	return IsA(node, Var) || IsA(node, Aggref) || IsA(node, GroupingFunc) || IsA(node, WindowFunc);
+	return IsA(node, Var) || IsA(node, Aggref) || IsA(node, GroupingFunc) ||
+		   IsA(node, WindowFunc) || llm_layers_is_set(node);
 }
 
 typedef struct MutatorContext

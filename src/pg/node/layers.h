@@ -9,13 +9,17 @@
 /* What nodes that are put in must know of the statement. */
 typedef struct LlmLayersScope
 {
-	int next_id;  /* for fresh plan node ids */
-	List *rtable; /* of the finished plan */
+	int next_id;       /* for fresh plan node ids */
+	List *rtable;      /* of the finished plan */
+	List *param_types; /* of its executor parameters */
 } LlmLayersScope;
 
 /* Put LLM Batch nodes above `plan` for the calls in its quals and target list; returns the new top,
  * or plan itself when there is nothing to hoist. plan is modified in place. */
 extern Plan *llm_layers_build(Plan *plan, LlmLayersScope *scope);
+
+/* True for a call that returns a set; in the target list of a ProjectSet. */
+extern bool llm_layers_is_set(const Node *node);
 
 /* True for the three nodes that join. */
 extern bool llm_layers_is_join(const Plan *plan);

@@ -4,8 +4,8 @@
  * Two stages. The first may turn the query into an equivalent one that calls the model less often;
  * it runs before planning. The second walks the finished plan and hands every node that can be taken
  * apart to layers.c. What is left alone takes the scalar path, which is always right: the inner side
- * of a nested loop or merge join (rescans, mark and restore) but for what is sorted or hashed there,
- * set-returning targets, plans for SCROLL cursors, and foreign scans and custom nodes.
+ * of a merge join (mark and restore) and of a nested loop that stops at the first match, but for what
+ * is sorted, hashed or kept there, plans for SCROLL cursors, and foreign scans and custom nodes.
  */
 #include "postgres.h"
 
@@ -23,6 +23,7 @@
 #include "pg/node/appends.h"
 #include "pg/node/feeds.h"
 #include "pg/node/guards.h"
+#include "pg/node/handed.h"
 #include "pg/node/inners.h"
 #include "pg/node/laterals.h"
 #include "pg/node/layers.h"
@@ -88,6 +89,7 @@ can_take_apart(Plan *plan)
 		case T_HashJoin:
 		case T_Agg:
 		case T_Group:
+		case T_ProjectSet:
 			break;
 		case T_WindowAgg:
 			if (((WindowAgg *) plan)->runCondition != NIL)
@@ -146,6 +148,20 @@ limit_bound(const Limit *limit)
 	return (int) bound;
 }
 
+/* FOR UPDATE SKIP LOCKED: rows do not come through. */
+static bool
+skips_locked(const LockRows *lock)
+{
+	ListCell *lc;
+
+	foreach (lc, lock->rowMarks)
+	{
+		if (lfirst_node(PlanRowMark, lc)->waitPolicy == LockWaitSkip)
+			return true;
+	}
+	return false;
+}
+
 /* Tell the nodes below a LIMIT that pass on every row how many rows can be of use. */
 static void
 set_bound(Plan *plan, int bound)
@@ -159,7 +175,7 @@ set_bound(Plan *plan, int bound)
 			plan = ((SubqueryScan *) plan)->subplan;
 			continue;
 		}
-		else if (!IsA(plan, Result))
+		else if (!IsA(plan, Result) && !(IsA(plan, LockRows) && !skips_locked((LockRows *) plan)))
 			return;
 		plan = plan->lefttree;
 	}
@@ -221,8 +237,42 @@ plan_calls(Plan *plan, void *context)
 	return visit_children(plan, plan_calls, context);
 }
 
-/* fixed: on the inner side of a join, where nothing is put in: it may be scanned again for every
- * outer row, or be marked and restored. What is read in one go is not. */
+/* A Memoize would give rows with equal inputs one answer: a call is made once per row. */
+static Plan *
+without_memoize(Plan *plan)
+{
+	return IsA(plan, Memoize) && plan_calls(plan->lefttree, NULL) ? plan->lefttree : plan;
+}
+
+/* What calls on the inner side of a nested loop can be made on its outer side, or above it. */
+static Plan *
+rebuild_loop(NestLoop *join, Walk *walk)
+{
+	Plan *plan = &join->join.plan;
+
+	plan->righttree = without_memoize(plan->righttree);
+	plan = llm_laterals_build(join, &walk->scope);
+	if (IsA(plan, NestLoop))
+	{
+		llm_inners_lift(join, walk->scope.rtable);
+		llm_handed_build(join, &walk->scope);
+	}
+	return plan;
+}
+
+/* True when the inner side of join may not hold a node: it is marked and restored, or each of its scans
+ * stops at the first match and what has been read ahead there is lost. */
+static bool
+is_fixing(const Plan *plan)
+{
+	const Join *join = (const Join *) plan;
+
+	if (!IsA(plan, NestLoop))
+		return IsA(plan, MergeJoin);
+	return join->inner_unique || join->jointype == JOIN_SEMI || join->jointype == JOIN_ANTI;
+}
+
+/* fixed: on the inner side of such a join. What is read once, and kept, is not. */
 static Plan *
 walk_plan(Plan *plan, bool fixed, Walk *walk)
 {
@@ -231,10 +281,12 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 	if (plan == NULL)
 		return NULL;
 	check_stack_depth();
-	if (IsA(plan, Sort) || IsA(plan, Hash))
+	if (IsA(plan, Sort) || IsA(plan, Hash) || IsA(plan, Material))
 		fixed = false;
-	inner_fixed = fixed || IsA(plan, NestLoop) || IsA(plan, MergeJoin);
+	inner_fixed = fixed || is_fixing(plan);
 	plan->lefttree = walk_plan(plan->lefttree, fixed, walk);
+	if (IsA(plan, NestLoop) && !fixed && walk->batch)
+		plan = rebuild_loop((NestLoop *) plan, walk);
 	plan->righttree = walk_plan(plan->righttree, inner_fixed, walk);
 	switch (nodeTag(plan))
 	{
@@ -249,10 +301,7 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 				walk_plan(((SubqueryScan *) plan)->subplan, fixed, walk);
 			break;
 		case T_Memoize:
-			/* it would give rows with equal inputs one answer: a call is made once per row */
-			if (plan_calls(plan->lefttree, NULL))
-				return plan->lefttree;
-			break;
+			return without_memoize(plan);
 		case T_Limit:
 			if (limit_bound((Limit *) plan) > 0)
 				set_bound(plan->lefttree, limit_bound((Limit *) plan));
@@ -264,12 +313,6 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 		return plan;
 	if (IsA(plan, Append))
 		return llm_appends_build((Append *) plan);
-	if (IsA(plan, NestLoop))
-	{
-		plan = llm_laterals_build((NestLoop *) plan, &walk->scope);
-		if (IsA(plan, NestLoop))
-			llm_inners_lift((NestLoop *) plan, walk->scope.rtable);
-	}
 	llm_feeds_build(plan, &walk->scope);
 	if (!can_take_apart(plan))
 		return plan;
@@ -287,7 +330,7 @@ raise_id(Plan *plan, void *id)
 static void
 walk_statement(PlannedStmt *stmt, bool batch)
 {
-	Walk walk = {batch, {0, stmt->rtable}};
+	Walk walk = {batch, {0, stmt->rtable, stmt->paramExecTypes}};
 	ListCell *lc;
 
 	raise_id(stmt->planTree, &walk.scope.next_id);
@@ -300,6 +343,7 @@ walk_statement(PlannedStmt *stmt, bool batch)
 	stmt->planTree = walk_plan(stmt->planTree, false, &walk);
 	foreach (lc, stmt->subplans)
 		lfirst(lc) = walk_plan((Plan *) lfirst(lc), false, &walk);
+	stmt->paramExecTypes = walk.scope.param_types;
 }
 
 static PlannedStmt *
