@@ -178,13 +178,13 @@ sub llm_processes
 
 # ---- sessions beside the test ----
 
-# Run SQL in a psql of its own. dbname, app (application_name), user, stop (ON_ERROR_STOP, 0 by
-# default). llm_session_end must be called.
+# Run SQL in a psql of its own. dbname, or connstr for another server before it; app (application_name), user,
+# stop (ON_ERROR_STOP, 0 by default). llm_session_end must be called.
 sub llm_session
 {
 	my ($node, $sql, %opt) = @_;
 	my $file = $node->basedir . '/session_' . ++$n_sessions;
-	my $connstr = $node->connstr($opt{dbname} // 'postgres');
+	my $connstr = $opt{connstr} // $node->connstr($opt{dbname} // 'postgres');
 	my $app = $opt{app} // "session_$n_sessions";
 	PostgreSQL::Test::Utils::append_to_file("$file.sql", "$sql\n;\n");
 	my $pid = fork // die "fork: $!";
