@@ -320,7 +320,9 @@ bool
 llm_client_send(LlmClientRequest *req)
 {
 	revive(req);
-	llm_traffic_advance();
+	llm_traffic_gather();
+	if (req->state == LLM_CLIENT_QUEUED)
+		llm_traffic_advance();
 	while (llm_connection_state() != LLM_CONNECTION_READY && req->state == LLM_CLIENT_QUEUED)
 	{
 		long sleep = check_deadlines(req);

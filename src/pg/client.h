@@ -120,8 +120,9 @@ extern void llm_client_begin(LlmClientRequest *req);
 /* The same, and llm_client_end comes by itself when req->cxt, where req lives, is reset. */
 extern void llm_client_begin_owned(LlmClientRequest *req);
 
-/* Send what flow control allows; true when req is out of the queue (sent, or finished). Waits only
- * for an engine to connect to. */
+/* Send what flow control allows; true when req is out of the queue (in the send buffer, or finished):
+ * llm_client_poll, or a wait, writes what many of these calls have gathered. Waits only for an engine
+ * to connect to. */
 extern bool llm_client_send(LlmClientRequest *req);
 /* Block until req is out of the queue, until it is finished. */
 extern void llm_client_wait_sent(LlmClientRequest *req);

@@ -316,18 +316,24 @@ reconnect(void)
 }
 
 void
-llm_traffic_advance(void)
+llm_traffic_gather(void)
 {
 	LlmClientRequest *req;
 
-	if (llm_connection_state() != LLM_CONNECTION_CLOSED)
-		receive();
-	if (llm_connection_state() == LLM_CONNECTION_CLOSED)
-		reconnect();
 	while (llm_connection_state() == LLM_CONNECTION_READY &&
 		   llm_link_unsent(llm_connection_link()) <= UNSENT_MAX &&
 		   (req = llm_inflight_next()) != NULL)
 		send_request(req);
+}
+
+void
+llm_traffic_advance(void)
+{
+	if (llm_connection_state() != LLM_CONNECTION_CLOSED)
+		receive();
+	if (llm_connection_state() == LLM_CONNECTION_CLOSED)
+		reconnect();
+	llm_traffic_gather();
 	if (llm_connection_state() != LLM_CONNECTION_CLOSED && !llm_link_flush(llm_connection_link()))
 		lose_connection();
 	llm_traffic_show(NULL);

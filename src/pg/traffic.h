@@ -13,6 +13,9 @@
 /* Move everything that can move: connect when something is pending, receive and hand out answers,
  * send what flow control allows. */
 extern void llm_traffic_advance(void);
+/* Only put into the send buffer what flow control allows, as long as the connection is ready: many
+ * requests go out with the next advance, at one cost. */
+extern void llm_traffic_gather(void);
 
 /* There is no engine to talk to since then; 0 = there is one, or nobody has asked. */
 extern TimestampTz llm_traffic_down_since(void);

@@ -132,10 +132,12 @@ drop_row(LlmNodeState *node, LlmNodeRow *row)
 	node->nbytes -= row->nbytes;
 }
 
-/* Submit what has been read until flow control says stop; false when it did. */
+/* Submit what has been read until flow control says stop; false when it did. All goes out at once. */
 static bool
 send_rows(LlmNodeState *node)
 {
+	if (node->next_unsent == node->n_unsent)
+		return true;
 	while (node->next_unsent < node->n_unsent)
 	{
 		LlmNodeRow *row = &node->ring[node->unsent[node->next_unsent].slot];
@@ -144,12 +146,13 @@ send_rows(LlmNodeState *node)
 		for (i = 0; i < node->ncalls && !row->sent; i++)
 		{
 			if (row->calls[i] != NULL && !llm_call_submit(row->calls[i], false))
-				return false;
+				return false; /* and has polled */
 		}
 		row->sent = true;
 		node->next_unsent++;
 	}
 	node->next_unsent = node->n_unsent = 0;
+	llm_call_poll();
 	return true;
 }
 
@@ -351,7 +354,6 @@ node_exec(CustomScanState *css)
 	{
 		CHECK_FOR_INTERRUPTS();
 		ResetExprContext(econtext);
-		llm_call_poll();
 		fill_window(node);
 		if (node->nrows == 0)
 			return ExecClearTuple(projection != NULL ? projection->pi_state.resultslot : slot);
