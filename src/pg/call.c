@@ -133,12 +133,14 @@ static void
 prepare_requests(LlmCall *call, const LlmModel *model, int n, int timeout_ms,
 				 const Llm__Submit *submit)
 {
-	call->requests = MemoryContextAllocExtended(call->cxt, sizeof(LlmClientRequest) * Max(n, 1),
-												MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	call->requests = MemoryContextAllocHuge(call->cxt, sizeof(LlmClientRequest) * (Size) Max(n, 1));
+	call->model = model->name;
 	for (int i = 0; i < n; i++)
 	{
 		LlmClientRequest *req = &call->requests[i];
 
+		CHECK_FOR_INTERRUPTS();
+		memset(req, 0, sizeof(*req));
 		req->cxt = call->cxt;
 		req->kind = LLM_CLIENT_SUBMIT;
 		req->submit = *submit;
@@ -148,9 +150,8 @@ prepare_requests(LlmCall *call, const LlmModel *model, int n, int timeout_ms,
 		req->submit.has_database = req->submit.has_role = true;
 		req->submit.database = MyDatabaseId;
 		req->submit.role = GetUserId();
+		call->n = i + 1; /* what take_back may look at */
 	}
-	call->model = model->name;
-	call->n = n;
 }
 
 /* ---- arguments ---- */
