@@ -16,12 +16,17 @@
 #include "pg/node/layers.h"
 #include "pg/node/node.h"
 
+static bool
+is_node(Plan *plan)
+{
+	return IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &llm_node_scan_methods;
+}
+
 /* True for a batch node that has not been told how many rows it may read. */
 static bool
 is_unbounded_node(Plan *plan)
 {
-	return IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &llm_node_scan_methods &&
-		   intVal(lthird(((CustomScan *) plan)->custom_private)) == 0;
+	return is_node(plan) && intVal(lthird(((CustomScan *) plan)->custom_private)) == 0;
 }
 
 /* True when both deliver columns of the same types. */
@@ -93,8 +98,27 @@ add_up_figures(Append *append, Plan *first)
 	first->total_cost = total;
 }
 
-Plan *
-llm_appends_build(Append *append)
+/* An Append talks directly to scans that may run at the same time; with a node between it cannot. */
+static void
+stop_async(Append *append)
+{
+	ListCell *lc;
+
+	foreach (lc, append->appendplans)
+	{
+		Plan *member = (Plan *) lfirst(lc);
+		bool covered = false;
+
+		for (; is_node(member); member = member->lefttree)
+			covered = true;
+		if (covered)
+			member->async_capable = false;
+	}
+}
+
+/* The same, with all that the members have in common above it. */
+static Plan *
+build(Append *append)
 {
 	Plan *first;
 	Plan *plan = &append->plan;
@@ -118,6 +142,15 @@ llm_appends_build(Append *append)
 	plan->targetlist = llm_layers_pass_on((Plan *) linitial(below));
 	first->extParam = bms_copy(plan->extParam);
 	first->allParam = bms_copy(plan->allParam);
-	first->lefttree = llm_appends_build(append);
+	first->lefttree = build(append);
 	return first;
+}
+
+Plan *
+llm_appends_build(Append *append)
+{
+	Plan *plan = build(append);
+
+	stop_async(append);
+	return plan;
 }

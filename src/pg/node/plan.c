@@ -5,7 +5,7 @@
  * it runs before planning. The second walks the finished plan and hands every node that can be taken
  * apart to layers.c. What is left alone takes the scalar path, which is always right: the inner side
  * of a merge join (mark and restore) and of a nested loop that stops at the first match, but for what
- * is sorted, hashed or kept there, plans for SCROLL cursors, and foreign scans and custom nodes.
+ * is sorted, hashed or kept there, plans for SCROLL cursors, and custom nodes of others.
  */
 #include "postgres.h"
 
@@ -64,8 +64,6 @@ tlist_has_multiexpr(List *tlist)
 static bool
 can_take_apart(Plan *plan)
 {
-	if (plan->async_capable)
-		return false; /* an Append talks to it directly */
 	switch (nodeTag(plan))
 	{
 		case T_SeqScan:
@@ -90,6 +88,10 @@ can_take_apart(Plan *plan)
 		case T_Agg:
 		case T_Group:
 		case T_ProjectSet:
+			break;
+		case T_ForeignScan:
+			if (((ForeignScan *) plan)->operation != CMD_SELECT)
+				return false; /* the other server modifies rows and returns them */
 			break;
 		case T_WindowAgg:
 			if (((WindowAgg *) plan)->runCondition != NIL)
