@@ -28,6 +28,7 @@
 #include "pg/node/laterals.h"
 #include "pg/node/layers.h"
 #include "pg/node/node.h"
+#include "pg/node/reach.h"
 #include "pg/node/unread.h"
 
 static planner_hook_type prev_planner_hook = NULL;
@@ -110,7 +111,8 @@ can_take_apart(Plan *plan)
 /* One walk over a finished plan. */
 typedef struct Walk
 {
-	bool batch; /* nodes are put in; otherwise calls only keep to once per row */
+	bool batch;     /* nodes are put in; otherwise calls only keep to once per row */
+	List *subplans; /* of the statement */
 	LlmLayersScope scope;
 } Walk;
 
@@ -123,6 +125,17 @@ walk_list(List *plans, bool fixed, Walk *walk)
 
 	foreach (lc, plans)
 		lfirst(lc) = walk_plan((Plan *) lfirst(lc), fixed, walk);
+}
+
+/* Another extension's node knows its plans: nothing is put in, but a Memoize further down goes. */
+static void
+walk_foreign(CustomScan *cscan, Walk *walk)
+{
+	bool batch = walk->batch;
+
+	walk->batch = false;
+	walk_list(cscan->custom_plans, true, walk);
+	walk->batch = batch;
 }
 
 /* Rows that a LIMIT lets through, 0 = not known while planning. */
@@ -183,67 +196,12 @@ set_bound(Plan *plan, int bound)
 	}
 }
 
-/* Visit the plans right below plan until fn says true; true when it did. */
-static bool
-visit_children(Plan *plan, bool (*fn)(Plan *, void *), void *context)
-{
-	List *children = NIL;
-	ListCell *lc;
-
-	check_stack_depth();
-	if ((plan->lefttree != NULL && fn(plan->lefttree, context)) ||
-		(plan->righttree != NULL && fn(plan->righttree, context)))
-		return true;
-	switch (nodeTag(plan))
-	{
-		case T_Append:
-			children = ((Append *) plan)->appendplans;
-			break;
-		case T_MergeAppend:
-			children = ((MergeAppend *) plan)->mergeplans;
-			break;
-		case T_BitmapAnd:
-			children = ((BitmapAnd *) plan)->bitmapplans;
-			break;
-		case T_BitmapOr:
-			children = ((BitmapOr *) plan)->bitmapplans;
-			break;
-		case T_CustomScan:
-			children = ((CustomScan *) plan)->custom_plans;
-			break;
-		case T_SubqueryScan:
-			return fn(((SubqueryScan *) plan)->subplan, context);
-		default:
-			break;
-	}
-	foreach (lc, children)
-	{
-		if (fn((Plan *) lfirst(lc), context))
-			return true;
-	}
-	return false;
-}
-
-/* True when plan or a node below it calls the model. */
-static bool
-plan_calls(Plan *plan, void *context)
-{
-	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &llm_node_scan_methods)
-		return true;
-	if (llm_guards_any_call((Node *) plan->targetlist) || llm_guards_any_call((Node *) plan->qual))
-		return true;
-	if (IsA(plan, FunctionScan) && llm_guards_any_call((Node *) ((FunctionScan *) plan)->functions))
-		return true;
-	if (llm_layers_is_join(plan) && llm_guards_any_call((Node *) ((Join *) plan)->joinqual))
-		return true;
-	return visit_children(plan, plan_calls, context);
-}
-
 /* A Memoize would give rows with equal inputs one answer: a call is made once per row. */
 static Plan *
-without_memoize(Plan *plan)
+without_memoize(Plan *plan, const Walk *walk)
 {
-	return IsA(plan, Memoize) && plan_calls(plan->lefttree, NULL) ? plan->lefttree : plan;
+	return IsA(plan, Memoize) && llm_reach_calls(plan->lefttree, walk->subplans) ? plan->lefttree
+																				 : plan;
 }
 
 /* What calls on the inner side of a nested loop can be made on its outer side, or above it. */
@@ -252,7 +210,7 @@ rebuild_loop(NestLoop *join, Walk *walk)
 {
 	Plan *plan = &join->join.plan;
 
-	plan->righttree = without_memoize(plan->righttree);
+	plan->righttree = without_memoize(plan->righttree, walk);
 	plan = llm_laterals_build(join, &walk->scope);
 	if (IsA(plan, NestLoop))
 	{
@@ -302,8 +260,11 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 			((SubqueryScan *) plan)->subplan =
 				walk_plan(((SubqueryScan *) plan)->subplan, fixed, walk);
 			break;
+		case T_CustomScan:
+			walk_foreign((CustomScan *) plan, walk);
+			break;
 		case T_Memoize:
-			return without_memoize(plan);
+			return without_memoize(plan, walk);
 		case T_Limit:
 			if (limit_bound((Limit *) plan) > 0)
 				set_bound(plan->lefttree, limit_bound((Limit *) plan));
@@ -326,13 +287,13 @@ static bool
 raise_id(Plan *plan, void *id)
 {
 	*(int *) id = Max(*(int *) id, plan->plan_node_id);
-	return visit_children(plan, raise_id, id);
+	return llm_reach_children(plan, raise_id, id);
 }
 
 static void
 walk_statement(PlannedStmt *stmt, bool batch)
 {
-	Walk walk = {batch, {0, stmt->rtable, stmt->paramExecTypes}};
+	Walk walk = {batch, stmt->subplans, {0, stmt->rtable, stmt->paramExecTypes}};
 	ListCell *lc;
 
 	raise_id(stmt->planTree, &walk.scope.next_id);
