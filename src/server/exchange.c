@@ -37,11 +37,12 @@ llm_exchange_init(LlmExchange *x, LlmError *err)
 void
 llm_exchange_fini(LlmExchange *x)
 {
-	while (x->first != NULL)
+	llm_exchange_hand_over(x);
+	while (x->given.first != NULL)
 	{
-		LlmCommand *c = x->first;
+		LlmCommand *c = x->given.first;
 
-		x->first = c->next;
+		x->given.first = c->next;
 		llm_command_free(c);
 	}
 	llm_buf_fini(&x->output);
@@ -52,18 +53,36 @@ llm_exchange_fini(LlmExchange *x)
 	close(x->event_fd);
 }
 
+/* Append `more` to `to`. */
+static void
+append(LlmCommandList *to, LlmCommandList more)
+{
+	if (to->first == NULL)
+		*to = more;
+	else if (more.first != NULL)
+	{
+		to->last->next = more.first;
+		to->last = more.last;
+	}
+}
+
 void
 llm_exchange_post(LlmExchange *x, LlmCommand *c)
 {
 	c->next = NULL;
+	append(&x->posted, (LlmCommandList){c, c});
+}
+
+void
+llm_exchange_hand_over(LlmExchange *x)
+{
+	if (x->posted.first == NULL)
+		return;
 	pthread_mutex_lock(&x->mutex);
-	if (x->last != NULL)
-		x->last->next = c;
-	else
-		x->first = c;
-	x->last = c;
+	append(&x->given, x->posted);
 	pthread_cond_signal(&x->wake);
 	pthread_mutex_unlock(&x->mutex);
+	x->posted = (LlmCommandList){NULL, NULL};
 }
 
 void
@@ -102,7 +121,7 @@ llm_exchange_busy(LlmExchange *x, uint64_t *progress)
 	pthread_mutex_lock(&x->mutex);
 	if (x->engine != NULL)
 		*progress += llm_engine_progress(x->engine);
-	busy = x->working || x->first != NULL;
+	busy = x->working || x->given.first != NULL;
 	pthread_mutex_unlock(&x->mutex);
 	return busy;
 }
@@ -129,12 +148,12 @@ llm_exchange_take(LlmExchange *x, int timeout_ms)
 	if (timeout_ms != 0)
 	{
 		x->working = false;
-		while (x->first == NULL && sleep_on_wake(x, timeout_ms))
+		while (x->given.first == NULL && sleep_on_wake(x, timeout_ms))
 			;
 		x->working = true;
 	}
-	c = x->first;
-	x->first = x->last = NULL;
+	c = x->given.first;
+	x->given = (LlmCommandList){NULL, NULL};
 	pthread_mutex_unlock(&x->mutex);
 	return c;
 }
@@ -153,7 +172,7 @@ bool
 llm_exchange_publish(LlmExchange *x, LlmServerStats **stats, LlmBuf *out)
 {
 	LlmServerStats *former;
-	bool wake = out->len > 0;
+	bool wake = false;
 	bool ok = true;
 
 	pthread_mutex_lock(&x->mutex);
@@ -163,6 +182,7 @@ llm_exchange_publish(LlmExchange *x, LlmServerStats **stats, LlmBuf *out)
 	{
 		LlmBuf empty = x->output;
 
+		wake = out->len > 0; /* else the I/O thread has been woken and has not come yet */
 		x->output = *out;
 		*out = empty;
 	}

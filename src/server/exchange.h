@@ -1,10 +1,12 @@
 /*
  * server/exchange.h - everything that the I/O thread and the engine thread share.
  *
- * I/O -> engine: a list of commands. The engine thread takes all of it at once, sleeps on `wake`
+ * I/O -> engine: a list of commands, handed over after each round of socket events, so that requests
+ * that come together are taken together. The engine thread takes all of it at once, sleeps on `wake`
  * when there is neither a command nor work, and owns what it took.
  * engine -> I/O: encoded frames, each behind a record that says whose they are, collected without a
- * lock during a step and handed over once per step; then the eventfd is written. The I/O thread
+ * lock during a step and handed over once per step; then the eventfd is written, unless earlier ones
+ * lie there still. The I/O thread
  * moves them to their connections and drops those whose client has gone: the engine thread never
  * sees a connection. What STATS and STATE tell is published at the same time, before the frames, so
  * that a client that has its answer finds it counted. Prefix caches are told on demand alone, by a
@@ -61,6 +63,13 @@ typedef struct LlmCommand
 	LlmServerSettings *settings; /* SETTINGS: owned */
 } LlmCommand;
 
+/* In order of arrival. */
+typedef struct LlmCommandList
+{
+	LlmCommand *first; /* NULL = none */
+	LlmCommand *last;
+} LlmCommandList;
+
 /* Before each frame in the output buffer. */
 typedef struct LlmOutRecord
 {
@@ -83,8 +92,8 @@ typedef struct LlmExchange
 	pthread_mutex_t mutex;
 	pthread_cond_t wake;    /* engine thread: a command has come; CLOCK_MONOTONIC */
 	int event_fd;           /* I/O thread: output or state has come */
-	LlmCommand *first;      /* (m) oldest command */
-	LlmCommand *last;       /* (m) */
+	LlmCommandList posted;  /* I/O thread: commands that it has not handed over */
+	LlmCommandList given;   /* (m) commands */
 	LlmBuf output;          /* (m) records and frames */
 	LlmServerStats *stats;  /* (m) owned */
 	LlmServerState state;   /* (m) */
@@ -99,8 +108,9 @@ void llm_exchange_fini(LlmExchange *x);
 
 /* ---- I/O thread ---- */
 
-/* Hand over a command (owned). */
+/* Take a command (owned); the engine thread gets all that were posted with the next hand-over. */
 void llm_exchange_post(LlmExchange *x, LlmCommand *c);
+void llm_exchange_hand_over(LlmExchange *x);
 /* Swap the collected output for the empty buffer *out. */
 void llm_exchange_take_output(LlmExchange *x, LlmBuf *out);
 /* A copy; the caller clears it. */

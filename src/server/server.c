@@ -423,6 +423,7 @@ loop(Server *s)
 		}
 		for (int i = 0; i < n && !s->ended; i++)
 			dispatch(s, &events[i]);
+		llm_exchange_hand_over(&s->exchange);
 	}
 	free_gone(s);
 }
@@ -491,6 +492,7 @@ stop_engine(Server *s)
 	if (cmd == NULL)
 		return false;
 	llm_exchange_post(&s->exchange, cmd);
+	llm_exchange_hand_over(&s->exchange);
 	return llm_engine_thread_join(s->engine, STOP_WAIT_MS);
 }
 
