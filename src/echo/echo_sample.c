@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "echo/echo_reply.h"
 
@@ -26,6 +27,17 @@ row_fail(LlmSampleOut *out, LlmStatus status, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(out->message, sizeof(out->message), fmt, ap);
 	va_end(ap);
+}
+
+/* Name the first token from position i on that is not what history says; false. */
+static bool
+history_differs(const LlmEchoDevice *d, const LlmSampleRow *row, int32_t i, LlmSampleOut *out)
+{
+	while (d->tokens[i] == row->history[i])
+		i++;
+	row_fail(out, LLM_E_INTERNAL, "position %d: store holds token %d, history %d", i, d->tokens[i],
+			 row->history[i]);
+	return false;
 }
 
 /* The sequence of row r up to the row, read back through its table into d->tokens; false when it is
@@ -45,22 +57,20 @@ sequence_read(LlmEchoDevice *d, int32_t r, const LlmSampleRow *row, LlmSampleOut
 				 b->kv_len[seq], len);
 		return false;
 	}
-	for (int32_t i = 0; i < len; i++)
+	for (int32_t i = 0; i < len; i += LLM_PAGE_TOKENS)
 	{
 		int32_t page = b->table[0][seq * b->table_stride + i / LLM_PAGE_TOKENS];
+		size_t nbytes =
+			sizeof(int32_t) * (size_t) (len - i < LLM_PAGE_TOKENS ? len - i : LLM_PAGE_TOKENS);
 
 		if (page <= 0 || page >= d->n_pages)
 		{
 			row_fail(out, LLM_E_INTERNAL, "position %d lies in page %d of %d", i, page, d->n_pages);
 			return false;
 		}
-		d->tokens[i] = d->store[(int64_t) page * LLM_PAGE_TOKENS + i % LLM_PAGE_TOKENS];
-		if (d->tokens[i] != row->history[i])
-		{
-			row_fail(out, LLM_E_INTERNAL, "position %d: store holds token %d, history %d", i,
-					 d->tokens[i], row->history[i]);
-			return false;
-		}
+		memcpy(d->tokens + i, d->store + (int64_t) page * LLM_PAGE_TOKENS, nbytes);
+		if (memcmp(d->tokens + i, row->history + i, nbytes) != 0)
+			return history_differs(d, row, i, out);
 	}
 	return true;
 }

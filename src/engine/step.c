@@ -98,7 +98,8 @@ fill_rows(LlmEngine *e, const LlmPlan *plan, const LlmBatch *batch)
 		if (batch->want[i] & LLM_WANT_TOKEN)
 		{
 			llm_choice_row(&r->choice, r->n_new, &e->rows[i]);
-			e->rows[i].n_top = r->scores.answer != NULL ? r->scores.n_top : 0;
+			e->rows[i].unscored = r->scores.answer == NULL;
+			e->rows[i].n_top = e->rows[i].unscored ? 0 : r->scores.n_top;
 		}
 		else if (batch->want[i] & LLM_WANT_SCORE)
 		{

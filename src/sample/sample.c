@@ -1,8 +1,8 @@
 /*
  * sample/sample.c - one row of logits to one token.
  *
- * Most rows need little of it: a greedy row without penalties is one pass for the highest logit and
- * one for its log-probability. A sampled row is scaled once and then only shrinks: top-k and top-p
+ * Most rows need little of it: a greedy row without penalties is one pass for the highest logit and,
+ * where it is wanted, one for its log-probability. A sampled row is scaled once and then only shrinks: top-k and top-p
  * cut it by selection (select.h) rather than by sorting, and before the noise is drawn every token is
  * dropped that could not win even with the highest noise there is. None of this changes the pick.
  *
@@ -377,7 +377,7 @@ llm_sampler_pick(LlmSampler *s, const float *logits, const LlmSampleRow *row, Ll
 		out->token = row_pick(s, logits, raw, row);
 		if (out->token < 0)
 			fail(out, LLM_E_INVALID, "no token is left to pick: all are masked or banned");
-		else
+		else if (!row->unscored)
 			row_score(s, logits, raw, row->n_top, out);
 	}
 }

@@ -53,6 +53,7 @@ typedef struct LlmSampleRow
 	const int32_t *target; /* NULL, or the token that follows: nothing is picked, `token` is it and
 							  only its log-probability and the top ones are computed */
 	int32_t n_top;         /* log-probabilities wanted of the likeliest tokens, 0 .. 20 */
+	bool unscored; /* no log-probability is wanted: n_top is 0, the answer's `logprob` too */
 } LlmSampleRow;
 
 /* All output rows of a step, in out_row order. */

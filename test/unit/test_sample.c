@@ -301,6 +301,11 @@ test_likeliest(void **state)
 		llm_sampler_pick(s, x, &row, &bare);
 		assert_int_equal(bare.status, LLM_OK);
 		assert_int_equal(bare.n_top, 0);
+		row.unscored = true;
+		llm_sampler_pick(s, x, &row, &out);
+		assert_int_equal(out.token, bare.token);
+		assert_float_equal(out.logprob, 0, 0);
+		row.unscored = false;
 		row.n_top = round % (LLM_TOP_LOGPROBS_MAX + 1);
 		llm_sampler_pick(s, x, &row, &out);
 		assert_int_equal(out.token, bare.token);
