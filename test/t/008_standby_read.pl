@@ -1,5 +1,5 @@
-# A hot standby has an engine of its own: read-only calls work there, through a crash of that engine, a
-# promotion, and after it.
+# A hot standby has an engine of its own: read-only calls work there, through a crash of that engine, changes
+# of models, quotas and the extension on the primary, a promotion, and after it.
 use strict;
 use warnings;
 use LlmCluster;
@@ -56,6 +56,40 @@ llm_is_well($standby, 'calls on a standby');
 $primary->safe_psql('postgres', q{SELECT llm_model_register('second', 'echo:')});
 $primary->wait_for_catchup($standby);
 is($standby->safe_psql('postgres', q{SELECT llm_generate('x', 'second')}), 'x', 'a model registered on the primary arrives');
+
+# What changes on the primary is in force in open sessions of the standby.
+{
+	my $idle = $standby->background_psql('postgres', on_error_stop => 0);
+	my $execute = sub {
+		$primary->safe_psql('postgres', $_[0]);
+		$primary->wait_for_catchup($standby, 'replay');
+		my $out = $idle->query('EXECUTE p;');
+		my $said = $out . $idle->{stderr};
+		$idle->{stderr} = '';
+		return $said;
+	};
+	$idle->query_safe(q{PREPARE p AS SELECT length(llm_generate(repeat('x', 100), 'second'))});
+	is($idle->query('EXECUTE p;'), '100', 'a prepared call');
+	like($execute->(q{ALTER SERVER second OPTIONS (ADD context_length '64')}), qr/ERROR:  the prompt has \d+ tokens, but the context of 64 /, 'a model that is altered');
+	like($execute->(q{ALTER SERVER second OPTIONS (DROP context_length); INSERT INTO llm.quotas VALUES ('-', 1, '1 day', NULL)}),
+		qr/ERROR:  token quota of role "\w+" is spent/, 'a quota');
+	like($execute->('DELETE FROM llm.quotas'), qr/^100/, 'until it is gone');
+	like($execute->('DROP SERVER second'), qr/ERROR:  model "second" does not exist/, 'a model that is dropped');
+	$idle->quit;
+
+	$primary->safe_psql('postgres', 'CREATE DATABASE other');
+	llm_extension($primary, 'other');
+	$primary->wait_for_catchup($standby, 'replay');
+	$s = llm_session($standby, q{SELECT llm_generate('row ' || i) FROM generate_series(1, 20000) i}, dbname => 'other');
+	llm_active($standby);
+	$primary->safe_psql('other', 'SET client_min_messages = error; DROP EXTENSION llm_infer CASCADE');
+	$primary->wait_for_catchup($standby, 'replay');
+	($out, $err) = llm_session_end($s);
+	like($err, qr/ERROR:  (?:55000: no model is registered|42883: llm_infer was dropped)/, 'DROP EXTENSION is replayed under a statement');
+	$primary->safe_psql('other', q{CREATE EXTENSION llm_infer; SELECT llm_model_register('echo', 'echo:')});
+	$primary->wait_for_catchup($standby, 'replay');
+	is($standby->safe_psql('other', q{SELECT llm_generate('again')}), 'again', 'and so is CREATE EXTENSION');
+}
 
 {
 	my $pid = llm_engine_pid($standby);
