@@ -63,3 +63,30 @@ EXPLAIN (COSTS OFF) SELECT d.id, llm_generate(d.body) FROM docs d ORDER BY d.bod
 SET llm_infer.enable_batch = off;
 EXPLAIN (COSTS OFF) SELECT id, llm_generate(body) FROM docs WHERE llm_generate(body) = 'x';
 RESET llm_infer.enable_batch;
+
+-- every format, every option on and off
+CREATE FUNCTION requests_shown(form text, options text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	doc text := '';
+	line text;
+BEGIN
+	FOR line IN EXECUTE format('EXPLAIN (ANALYZE, FORMAT %s, %s) SELECT id, upper(llm_generate(body)) FROM docs WHERE llm_generate(%L || body) LIKE %L', form, options, 'x', 'x%1') LOOP
+		doc := doc || line || E'\n';
+	END LOOP;
+	RETURN QUERY SELECT m[1] FROM regexp_matches(doc, '(?:LLM[- ]|   )Requests(?:>|": |: )(\d+)', 'g') m;
+	IF form = 'json' AND (doc::json->0->'Plan'->'Plans'->0->>'LLM Requests')::int <> 20 OR form = 'xml' AND NOT doc::xml IS DOCUMENT THEN
+		RAISE EXCEPTION '%', doc;
+	END IF;
+END
+$$;
+SELECT form, setting, ARRAY(SELECT requests_shown(form, format('TIMING %1$s, BUFFERS %1$s, WAL %1$s, SETTINGS %1$s, VERBOSE %1$s, SUMMARY %1$s, COSTS %1$s', setting)))
+FROM unnest(ARRAY['text', 'json', 'xml', 'yaml']) form, unnest(ARRAY['on', 'off']) setting;
+DROP FUNCTION requests_shown(text, text);
+
+-- expressions that are compiled, where the server can
+SET jit = on; SET jit_above_cost = 0; SET jit_inline_above_cost = 0; SET jit_optimize_above_cost = 0;
+SELECT both_ways($$SELECT id, upper(llm_generate(body)) || llm_generate(body, max_tokens => 1) FROM docs WHERE llm_generate('x' || body) LIKE 'x%1' ORDER BY id$$);
+SELECT both_ways($$SELECT id % 3, string_agg(llm_generate(body), ',' ORDER BY id), count(*) FILTER (WHERE llm_count_tokens(body) > 5) FROM docs GROUP BY 1 HAVING llm_generate(max(body)) > 'b' ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id, CASE WHEN a.id < 9 THEN llm_generate(a.body || b.id) ELSE b.body END FROM docs a JOIN docs b ON a.id = b.id + 1 AND llm_generate(a.body) <> b.body ORDER BY 1$$);
+RESET jit; RESET jit_above_cost; RESET jit_inline_above_cost; RESET jit_optimize_above_cost;
+SELECT engine_idle();

@@ -72,3 +72,84 @@ $$;
 SELECT id, llm_generate(body), inner_call(id) FROM a ORDER BY id;
 SELECT id, llm_generate(inner_call(id)) FROM a ORDER BY id LIMIT 2;
 DROP FUNCTION inner_call(int);
+
+-- every place that scans again, goes back, or stops in the middle: rows and requests of both ways
+CREATE TABLE c (k int, id int, body text);
+INSERT INTO c SELECT i % 4, i, 'c' || i FROM generate_series(1, 24) i;
+CREATE INDEX ON c (k);
+ANALYZE c;
+-- a node that is scanned again: from its end, from the middle (read ahead is read again), never read, with other parameters
+SELECT both_ways($$SELECT a.id, (SELECT string_agg(g, ',') FROM (SELECT llm_generate(body || a.id) g FROM c WHERE k = a.id ORDER BY id) s) FROM a ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id, (SELECT llm_generate(body || a.id) FROM c WHERE k = a.id ORDER BY id LIMIT 1) FROM a ORDER BY 1$$);
+SELECT (both_ways($$SELECT a.id, (SELECT id FROM c WHERE k <= a.id AND llm_generate(body) LIKE '%1%' ORDER BY id LIMIT 1) FROM a ORDER BY 1$$)).same;
+SELECT both_ways($$SELECT a.id, l.* FROM a, LATERAL (SELECT c.id, llm_generate(c.body || a.body) FROM c WHERE c.k = a.id ORDER BY c.id LIMIT a.id) l ORDER BY 1, 2$$);
+SELECT both_ways($$SELECT a.id, l.* FROM a LEFT JOIN LATERAL (SELECT count(llm_generate(c.body)), max(llm_generate(c.body || a.body)) FROM c WHERE c.k = a.id) l ON a.id <> 3 ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id, (SELECT count(*) FROM generate_series(1, a.id) i WHERE llm_generate('x' || i) <> 'x2') FROM a ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id, ARRAY(SELECT unnest(ARRAY[llm_generate(body), 'and']) FROM c WHERE k = a.id ORDER BY id) FROM a ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id, ARRAY(SELECT llm_generate(v || a.id) FROM (VALUES ('p'), ('q'), (a.body)) v (v)) FROM a ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id, ARRAY(SELECT llm_generate(body) FROM (SELECT body FROM b WHERE aid = a.id UNION ALL SELECT body FROM c WHERE k = a.id) s ORDER BY 1) FROM a ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id FROM a WHERE a.body IN (SELECT 'a' || llm_generate(k::text) FROM c) ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id FROM a WHERE a.body NOT IN (SELECT 'a' || llm_generate(k::text) FROM c WHERE c.id > a.id) ORDER BY 1$$);
+SELECT (both_ways($$SELECT a.id FROM a WHERE NOT EXISTS (SELECT FROM c WHERE c.k = a.id AND llm_generate(c.body || a.id) LIKE 'c1%') ORDER BY 1$$)).same;
+-- a recursive term in a sub-select, one that stops early, one with its own sub-select
+SELECT both_ways($$SELECT a.id, (WITH RECURSIVE r (n, t) AS (SELECT 1, a.body UNION ALL SELECT n + 1, llm_generate(t || n) FROM r WHERE n < a.id) SELECT string_agg(t, ' ' ORDER BY n) FROM r) FROM a ORDER BY 1$$);
+SELECT both_ways($$WITH RECURSIVE r (n, t) AS (SELECT 1, 'r' UNION ALL SELECT n + 1, llm_generate(t || n) FROM r) SELECT * FROM (SELECT * FROM r LIMIT 5) s$$);
+SELECT both_ways($$WITH RECURSIVE r (n, t) AS (SELECT 1, 'r' UNION ALL SELECT n + 1, (SELECT max(llm_generate(body || t)) FROM c WHERE k = n) FROM r WHERE n < 4) SELECT * FROM r$$);
+SELECT both_ways($$WITH s AS MATERIALIZED (SELECT k, llm_generate(body) g FROM c) SELECT a.id, (SELECT min(g) FROM s WHERE k = a.id) FROM a ORDER BY 1$$);
+-- equal keys on both sides of a merge join: its inner side goes back to the mark
+CREATE FUNCTION merged(query text) RETURNS SETOF text LANGUAGE plpgsql SET enable_nestloop = off SET enable_hashjoin = off AS $$
+DECLARE
+	line text;
+BEGIN
+	RETURN QUERY SELECT both_ways(query)::text;
+	FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+		IF line ~ 'Merge Join|Batch|Sort$|Materialize|Scan' THEN
+			RETURN NEXT line;
+		END IF;
+	END LOOP;
+END
+$$;
+SELECT merged($$SELECT x.id, y.id, y.g FROM c x JOIN (SELECT k, id, llm_generate(body) g FROM c ORDER BY k, id OFFSET 0) y USING (k) WHERE x.id < 9 ORDER BY 1, 2$$);
+SELECT merged($$SELECT x.id, y.id, llm_generate(y.body) g FROM c x JOIN c y USING (k) WHERE x.id < 9 AND llm_generate(x.body) <> 'c4' ORDER BY 1, 2$$);
+SELECT merged($$SELECT x.id, y.g FROM c x LEFT JOIN (SELECT llm_generate(k::text) g, id FROM c OFFSET 0) y ON y.g = x.k::text WHERE x.id < 9 ORDER BY 1, 2, y.id$$);
+SELECT merged($$SELECT x.id, y.id FROM c x FULL JOIN (SELECT k, id FROM c WHERE llm_generate(body) LIKE 'c1%' OFFSET 0) y USING (k) ORDER BY 1, 2$$);
+DROP FUNCTION merged(text);
+-- kept in memory on the inner side, and scanned again from there
+BEGIN;
+SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_memoize = off;
+SELECT both_ways($$SELECT a.id, s.g FROM a LEFT JOIN (SELECT id, llm_generate(body) g FROM c OFFSET 0) s ON s.id > a.id * 4 AND s.id < 20 ORDER BY 1, 2$$);
+COMMIT;
+
+-- cursors that go back
+BEGIN;
+DECLARE s SCROLL CURSOR FOR SELECT id, llm_generate(body) FROM c ORDER BY id;
+FETCH LAST FROM s;
+FETCH FIRST FROM s;
+FETCH RELATIVE 3 FROM s;
+FETCH PRIOR FROM s;
+FETCH ABSOLUTE -2 FROM s;
+MOVE BACKWARD 5 FROM s;
+FETCH 1 FROM s;
+MOVE BACKWARD ALL FROM s;
+FETCH 1 FROM s;
+-- without SCROLL: from its beginning, or not at all
+DECLARE n CURSOR FOR SELECT id, llm_generate(body) FROM c;
+MOVE ABSOLUTE 0 FROM n;
+FETCH ABSOLUTE 3 FROM n;
+SAVEPOINT s;
+FETCH ABSOLUTE 2 FROM n;
+ROLLBACK TO s;
+FETCH FIRST FROM n;
+ROLLBACK;
+BEGIN;
+DECLARE h SCROLL CURSOR WITH HOLD FOR SELECT id, llm_generate(body) FROM c ORDER BY id;
+FETCH 2 FROM h;
+FETCH BACKWARD 1 FROM h;
+COMMIT;
+FETCH FORWARD 2 FROM h;
+FETCH LAST FROM h;
+FETCH PRIOR FROM h;
+FETCH FIRST FROM h;
+CLOSE h;
+DROP TABLE c;
+SELECT engine_idle();
