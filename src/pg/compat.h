@@ -33,6 +33,21 @@
 #define llm_compat_server_owned(oid, role) pg_foreign_server_ownercheck((oid), (role))
 #endif
 
+/* Rights to the tables of a query, when its range table moves to another query. */
+#if PG_VERSION_NUM >= 160000
+#define llm_compat_move_permissions(to, from)                                                      \
+	((to)->rteperminfos = (from)->rteperminfos, (from)->rteperminfos = NIL)
+#else
+#define llm_compat_move_permissions(to, from) ((void) (from))
+#endif
+
+/* On 18+ the columns of GROUP BY are an entry of the range table. */
+#if PG_VERSION_NUM >= 180000
+#define llm_compat_has_group_entry(query) ((query)->hasGroupRTE)
+#else
+#define llm_compat_has_group_entry(query) false
+#endif
+
 #if PG_VERSION_NUM >= 170000
 #include "miscadmin.h"
 #include "storage/procnumber.h"

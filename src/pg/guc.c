@@ -25,6 +25,7 @@ int llm_guc_max_tokens = 256;
 double llm_guc_temperature = -1;
 bool llm_guc_enable_batch = true;
 bool llm_guc_enable_distinct = true;
+bool llm_guc_enable_pullup = true;
 bool llm_guc_skip_unread_columns = true;
 int llm_guc_max_lookahead_rows = 256;
 int llm_guc_max_statement_tokens = 0;
@@ -128,6 +129,8 @@ static const Setting settings[] = {
 	{"llm_infer.enable_distinct", SETTING_BOOL, &llm_guc_enable_distinct, NULL, true, 0, 0,
 	 PGC_USERSET, 0,
 	 gettext_noop("Asks for what is greedy or seeded once per distinct input of a statement.")},
+	{"llm_infer.enable_pullup", SETTING_BOOL, &llm_guc_enable_pullup, NULL, true, 0, 0, PGC_USERSET,
+	 0, gettext_noop("Lets filters that call the model wait for joins when that is cheaper.")},
 	{"llm_infer.skip_unread_columns", SETTING_BOOL, &llm_guc_skip_unread_columns, NULL, true, 0, 0,
 	 PGC_USERSET, 0,
 	 gettext_noop("Does not compute columns of views and sub-selects that nobody reads.")},

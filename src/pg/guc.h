@@ -31,6 +31,7 @@ extern int llm_guc_max_tokens;      /* 256 */
 extern double llm_guc_temperature;  /* -1 = the model's own */
 extern bool llm_guc_enable_batch;
 extern bool llm_guc_enable_distinct;
+extern bool llm_guc_enable_pullup;
 extern bool llm_guc_skip_unread_columns;
 extern int llm_guc_max_lookahead_rows;
 extern int llm_guc_max_statement_tokens; /* 0 = any number */
