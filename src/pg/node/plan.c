@@ -21,6 +21,7 @@
 #include "pg/compat.h"
 #include "pg/guc.h"
 #include "pg/node/appends.h"
+#include "pg/node/charges.h"
 #include "pg/node/feeds.h"
 #include "pg/node/guards.h"
 #include "pg/node/handed.h"
@@ -391,4 +392,5 @@ llm_node_init(void)
 	RegisterCustomScanMethods(&llm_node_scan_methods);
 	prev_planner_hook = planner_hook;
 	planner_hook = plan_query;
+	llm_charges_init();
 }

@@ -24,8 +24,10 @@
 #include "pg/node/pulled.h"
 
 #include "miscadmin.h"
+#include "nodes/bitmapset.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "pg/compat.h"
 #include "pg/node/guards.h"
@@ -50,31 +52,41 @@ split_ands(Node *quals)
 	return parts;
 }
 
+/* Conditions of one level that call the model: of a single table each, or of several (or none). */
+typedef struct Pick
+{
+	bool single;
+	List *quals;
+} Pick;
+
 static void
-note_calls(Node **quals, List **calls)
+note_quals(Node **quals, Pick *pick)
 {
 	ListCell *lc;
 
 	foreach (lc, split_ands(*quals))
 	{
-		if (llm_guards_any_call((Node *) lfirst(lc)))
-			*calls = lappend(*calls, lfirst(lc));
+		Node *qual = (Node *) lfirst(lc);
+		Bitmapset *tables = pull_varnos_of_level(NULL, qual, 0);
+
+		if (llm_guards_any_call(qual) && (bms_membership(tables) == BMS_SINGLETON) == pick->single)
+			pick->quals = lappend(pick->quals, qual);
 	}
 }
 
 static void
-take_calls(Node **quals, List **calls)
+take_quals(Node **quals, Pick *pick)
 {
 	List *rest = split_ands(*quals);
 
-	note_calls(quals, calls);
-	rest = list_difference_ptr(rest, *calls);
+	note_quals(quals, pick);
+	rest = list_difference_ptr(rest, pick->quals);
 	*quals = rest != NIL ? (Node *) make_ands_explicit(rest) : NULL;
 }
 
 /* Hand fn every place of conditions that hold for the rows that the level's FROM and WHERE make. */
 static void
-visit_quals(Node *node, void (*fn)(Node **quals, List **calls), List **calls)
+visit_quals(Node *node, void (*fn)(Node **quals, Pick *pick), Pick *pick)
 {
 	ListCell *lc;
 
@@ -82,19 +94,19 @@ visit_quals(Node *node, void (*fn)(Node **quals, List **calls), List **calls)
 	if (IsA(node, FromExpr))
 	{
 		foreach (lc, ((FromExpr *) node)->fromlist)
-			visit_quals((Node *) lfirst(lc), fn, calls);
-		fn(&((FromExpr *) node)->quals, calls);
+			visit_quals((Node *) lfirst(lc), fn, pick);
+		fn(&((FromExpr *) node)->quals, pick);
 	}
 	else if (IsA(node, JoinExpr))
 	{
 		JoinExpr *join = (JoinExpr *) node;
 
 		if (join->jointype == JOIN_INNER || join->jointype == JOIN_LEFT)
-			visit_quals(join->larg, fn, calls);
+			visit_quals(join->larg, fn, pick);
 		if (join->jointype == JOIN_INNER || join->jointype == JOIN_RIGHT)
-			visit_quals(join->rarg, fn, calls);
+			visit_quals(join->rarg, fn, pick);
 		if (join->jointype == JOIN_INNER)
-			fn(&join->quals, calls);
+			fn(&join->quals, pick);
 	}
 }
 
@@ -118,15 +130,36 @@ joins_something(const Query *query)
 }
 
 static bool
+count_calls(Node *node, void *n)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, count_calls, n, 0);
+	*(int *) n += llm_guards_is_call(node);
+	return expression_tree_walker(node, count_calls, n);
+}
+
+static bool
 can_pull(Query *query)
 {
-	List *calls = NIL;
+	Pick one = {true, NIL};
+	Pick many = {false, NIL};
+	int n_all = 0;
+	int n_pulled = 0;
 
 	if (query->commandType != CMD_SELECT || query->setOperations != NULL ||
 		query->rowMarks != NIL || llm_compat_has_group_entry(query) || !joins_something(query))
 		return false;
-	visit_quals((Node *) query->jointree, note_calls, &calls);
-	return calls != NIL && !llm_guards_others_volatile((Node *) query->jointree);
+	visit_quals((Node *) query->jointree, note_quals, &one);
+	if (one.quals == NIL || llm_guards_others_volatile((Node *) query->jointree))
+		return false;
+	visit_quals((Node *) query->jointree, note_quals, &many);
+	(void) count_calls((Node *) one.quals, &n_pulled);
+	(void) count_calls((Node *) many.quals, &n_pulled);
+	(void) count_calls((Node *) query->jointree, &n_all);
+	(void) range_table_walker(query->rtable, count_calls, &n_all, 0);
+	return n_pulled == n_all;
 }
 
 typedef struct Search
@@ -238,18 +271,17 @@ move_from_with(Node *node, void *depth)
 	return expression_tree_walker(node, move_from_with, depth);
 }
 
-/* Put FROM and the conditions that do not call the model into a sub-select. */
-static void
-pull_level(Query *query)
+/* Put FROM and WHERE, but for quals that have been taken out of them, into a sub-select, which is
+ * returned; query has those quals. */
+static Query *
+fence_off(Query *query, List *quals)
 {
 	Query *sub = makeNode(Query);
 	RangeTblEntry *rte = makeNode(RangeTblEntry);
 	RangeTblRef *ref = makeNode(RangeTblRef);
 	Move move = {sub, rte, 0};
-	List *calls = NIL;
 	int depth = 0;
 
-	visit_quals((Node *) query->jointree, take_calls, &calls);
 	sub->commandType = CMD_SELECT;
 	sub->querySource = query->querySource;
 	sub->canSetTag = true;
@@ -266,12 +298,27 @@ pull_level(Query *query)
 	rte->inFromCl = true;
 	ref->rtindex = 1;
 	query->rtable = NIL; /* until the rest has been moved: the mutator would copy it */
-	query->jointree = makeFromExpr(list_make1(ref), (Node *) make_ands_explicit(calls));
+	query->jointree = makeFromExpr(list_make1(ref), (Node *) make_ands_explicit(quals));
 	(void) query_tree_mutator(query, move_mutator, &move, QTW_DONT_COPY_QUERY);
 	query->rtable = list_make1(rte);
 
 	IncrementVarSublevelsUp((Node *) sub, 1, 1);
 	(void) query_tree_walker(sub, move_from_with, &depth, QTW_EXAMINE_RTES_BEFORE);
+	return sub;
+}
+
+/* Conditions of several tables come last, as they would above the scans. */
+static void
+pull_level(Query *query)
+{
+	Pick one = {true, NIL};
+	Pick many = {false, NIL};
+
+	visit_quals((Node *) query->jointree, take_quals, &many);
+	if (many.quals != NIL)
+		query = fence_off(query, many.quals);
+	visit_quals((Node *) query->jointree, take_quals, &one);
+	(void) fence_off(query, one.quals);
 }
 
 Query *
