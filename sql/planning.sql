@@ -65,6 +65,7 @@ WHERE llm_generate('a' || body, max_tokens => 200) = 'a' AND llm_generate('b' ||
 SELECT requests_of($$SELECT id FROM docs WHERE llm_generate('a' || body, max_tokens => 200) = 'ab7' AND llm_count_tokens(body) = 2 AND grp = 2$$) AS of_2_and_7;
 -- a join: the side with the calls is scanned once
 SET enable_nestloop = off;
+SET llm_infer.enable_pullup = off;
 EXPLAIN (COSTS OFF) SELECT d.id, g.name FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body) = 'x' AND g.name = 'g1';
 
 RESET enable_nestloop;
