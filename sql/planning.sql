@@ -69,6 +69,7 @@ SET llm_infer.enable_pullup = off;
 EXPLAIN (COSTS OFF) SELECT d.id, g.name FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body) = 'x' AND g.name = 'g1';
 
 RESET enable_nestloop;
+RESET llm_infer.enable_pullup;
 
 -- rows, requests and tokens of each layer, bottom first: what a filter removes is not read above it
 CREATE FUNCTION layers_of(query text) RETURNS TABLE (node text, n_rows int, requests int, prompt int, generated int) LANGUAGE plpgsql AS $$

@@ -63,10 +63,10 @@ SELECT * FROM three_ways($$WITH RECURSIVE c AS (SELECT 50 AS id UNION SELECT c.i
 SELECT * FROM three_ways($$SELECT p.name, count(*), max(r.body) FILTER (WHERE r.id > 100), grouping(p.name) FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) > 'b2' AND p.price > 45 GROUP BY ROLLUP (p.name) HAVING count(*) > 1$$);
 SELECT * FROM three_ways($$SELECT DISTINCT ON (p.name) p, r.id, r.ctid, r.tableoid::regclass, row_number() OVER w FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) > 'b2' AND p.price > 45 WINDOW w AS (PARTITION BY p.name ORDER BY r.id) ORDER BY p.name, r.id DESC$$);
 SELECT * FROM three_ways($$SELECT p.id, generate_series(1, 2), nextval('seq') > 0, llm_generate(p.name) FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) > 'b2' AND p.price > 45$$);
-SELECT * FROM three_ways($$SELECT p.id FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) > 'b2' AND p.price > 45 ORDER BY r.id LIMIT 3$$);
+SELECT pulled, same, n FROM three_ways($$SELECT p.id FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) > 'b2' AND p.price > 45 ORDER BY r.id LIMIT 3$$);
 SELECT * FROM three_ways($$SELECT id FROM r WHERE id = 1 UNION ALL SELECT p.id FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) > 'b2' AND p.price > 45$$);
 SELECT * FROM three_ways($$SELECT id, (SELECT count(*) FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body || o.id) > 'b2' AND p.price > 45 AND r.id > o.id) FROM p o WHERE id <= 2$$) AS correlated;
-SELECT * FROM three_ways($$SELECT pid, r.id, z.pid FROM r FULL JOIN (SELECT 0 AS pid) z USING (pid) JOIN (SELECT id AS qid FROM p WHERE price > 45) q ON q.qid = pid WHERE llm_generate(r.body) > 'b2'$$) AS merged_column;
+SELECT * FROM three_ways($$SELECT r.id, j, j.id, j.x FROM r JOIN (p FULL JOIN (SELECT 50 AS id, 1 AS x) z USING (id)) j ON j.id = r.pid AND j.price > 45 WHERE llm_generate(r.body) > 'b2'$$) AS merged_columns;
 
 -- several: of one table each in their order, of both tables after them
 SELECT explain_of($$SELECT r.id FROM p JOIN r ON r.pid = p.id WHERE llm_generate(p.name || r.body) > 'p' AND llm_generate(r.body) > 'b2' AND llm_generate(p.name) < 'p49' AND p.price > 45$$);

@@ -51,7 +51,8 @@ sub truth
 		sub { '((' . $b->() . ') IS NOT TRUE)' })->();
 }
 
-# A FROM clause, the columns to use, what orders its rows, and perhaps a condition that is worth pulling.
+# A FROM clause, the columns to use, what orders its rows, and perhaps a condition that is worth pulling: '' when it is in
+# FROM, which then has no other beside it.
 sub source
 {
 	my $docs = { t => [ 'd.body', 'd.label' ], n => [ 'd.id', 'd.grp' ] };
@@ -65,7 +66,7 @@ sub source
 		[ 'docs d LEFT JOIN parts p ON p.id = d.id + 5 AND ' . truth($docs, 1) . ' JOIN groups g ON d.grp = g.grp AND g.grp < 2',
 			{ t => [ 'd.body', 'g.name', 'p.body' ], n => [ 'd.id', 'g.grp' ] }, 'd.id, g.grp', $call ],
 		[ "(SELECT e.*, g.name FROM docs e JOIN groups g USING (grp) WHERE llm_generate(e.body) < 'b5' AND g.grp = " . int(rand 4) . ') d',
-			{ t => [ 'd.body', 'd.name' ], n => [ 'd.id', 'd.grp' ] }, 'd.id' ],
+			{ t => [ 'd.body', 'd.name' ], n => [ 'd.id', 'd.grp' ] }, 'd.id', '' ],
 		[ 'docs d', $docs, 'd.id', "$call AND " . one_of('EXISTS (SELECT FROM parts x WHERE x.id = d.id AND x.id < 9)', 'id IN (SELECT id FROM few)', 'grp NOT IN (SELECT grp FROM groups LIMIT 3)') ],
 		[ 'docs d ' . one_of(qw(LEFT RIGHT FULL)) . ' JOIN groups g ON d.grp = g.grp', $both, 'd.id, g.grp' ],
 		[ 'docs d, LATERAL (SELECT ' . text($docs, 2) . ' AS x, ' . text($docs, 2) . ' AS y) l',
@@ -82,7 +83,7 @@ sub source
 sub query
 {
 	my ($from, $c, $order, $pulled) = source();
-	my @quals = map { truth($c, 2) } 1 .. int rand 3;
+	my @quals = defined $pulled && $pulled eq '' ? () : map { truth($c, 2) } 1 .. int rand 3;
 	push @quals, $pulled if $pulled;
 	my $with = '';
 	$with = 'WITH few AS MATERIALIZED (SELECT id FROM docs WHERE id % 3 = 0) ' if grep { /\bfew\b/ } @quals;
