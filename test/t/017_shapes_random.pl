@@ -106,11 +106,13 @@ my $checks = join "\n", map {
 	my $q = query();
 	qq{SELECT verdict(\$\$$q\$\$);}
 } 1 .. $n_queries;
-# without merge joins, which stop at the end of the shorter side: a node there has read ahead
+# without merge joins, which stop at the end of the shorter side, and kept inner sides that are left at the first match: a
+# node there has read ahead
 my ($rc, $out, $err) = $node->psql('postgres', <<"SQL");
 \\i $ENV{LLM_TEST_DIR}/regress/prepare.sql
 \\set ECHO none
 SET enable_mergejoin = off;
+SET enable_material = off;
 CREATE TABLE docs (id int PRIMARY KEY, body text, label text, grp int);
 INSERT INTO docs SELECT i, CASE WHEN i % 7 > 0 THEN 'b' || i END, CASE WHEN i % 3 = 0 THEN 'l' || i END, i % 4 FROM generate_series(1, 25) i;
 CREATE TABLE groups (grp int PRIMARY KEY, name text);
