@@ -4,6 +4,7 @@
 
 #include "postgres.h"
 
+#include "catalog/pg_database.h"
 #include "catalog/pg_foreign_data_wrapper.h"
 #include "catalog/pg_foreign_server.h"
 #include "catalog/pg_proc.h"
@@ -27,10 +28,12 @@
 #define llm_compat_execute_acl(oid, role)                                                          \
 	object_aclcheck(ProcedureRelationId, (oid), (role), ACL_EXECUTE)
 #define llm_compat_server_owned(oid, role) object_ownercheck(ForeignServerRelationId, (oid), (role))
+#define llm_compat_database_owned(oid, role) object_ownercheck(DatabaseRelationId, (oid), (role))
 #else
 #define llm_compat_server_acl(oid, role, mode) pg_foreign_server_aclcheck((oid), (role), (mode))
 #define llm_compat_execute_acl(oid, role) pg_proc_aclcheck((oid), (role), ACL_EXECUTE)
 #define llm_compat_server_owned(oid, role) pg_foreign_server_ownercheck((oid), (role))
+#define llm_compat_database_owned(oid, role) pg_database_ownercheck((oid), (role))
 #endif
 
 /* Rights to the tables of a query, when its range table moves to another query. */
