@@ -23,8 +23,8 @@ extern int llm_guc_max_running;
 extern bool llm_guc_prefix_cache;
 extern int llm_guc_prefix_cache_scope; /* Llm__PrefixScope */
 extern int llm_guc_engine_timeout;     /* ms */
-extern char *llm_guc_databases;   /* names, * = all */
-extern int llm_guc_job_retention; /* s, -1 = for ever */
+extern char *llm_guc_databases;        /* names, * = all */
+extern int llm_guc_job_retention;      /* s, -1 = for ever */
 /* superuser */
 extern int llm_guc_max_priority;
 /* user */

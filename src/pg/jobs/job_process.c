@@ -108,13 +108,30 @@ llm_job_process_end(void)
 	pgstat_report_activity(STATE_IDLE, NULL);
 }
 
+/* before_shmem_exit: the server releases locks of sessions only where they are advisory ones, which
+ * user code could release as well. What the process was doing ends first. */
+static void
+unlock_role(int code, Datum role)
+{
+	LOCKTAG tag;
+
+	AbortOutOfAnyTransaction();
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, DatumGetObjectId(role),
+					   ROLE_LOCK_MARK);
+	(void) LockRelease(&tag, ExclusiveLock, true);
+}
+
 bool
 llm_job_process_lock_role(Oid role, bool session)
 {
 	LOCKTAG tag;
 
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, role, ROLE_LOCK_MARK);
-	return LockAcquire(&tag, ExclusiveLock, session, !session) != LOCKACQUIRE_NOT_AVAIL;
+	if (LockAcquire(&tag, ExclusiveLock, session, !session) == LOCKACQUIRE_NOT_AVAIL)
+		return false;
+	if (session)
+		before_shmem_exit(unlock_role, ObjectIdGetDatum(role));
+	return true;
 }
 
 void

@@ -155,9 +155,13 @@ read_arguments(LlmJobOrder *order, const NullableDatum *args)
 	order->owner = GetUserId();
 	read_job_keys(order);
 	set(&order->args[0], PointerGetDatum(cstring_to_text("")));
-	model = check_call(order->args);
 	if (!llm_options_read(&o, order->args, &f))
 		llm_failure_raise(&f);
+	if (o.n > 1)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("llm_job_submit gives one answer, but n is %d", o.n),
+						errhint("Submit a job for each answer.")));
+	model = check_call(order->args);
 	order->rank = o.rest.has_priority ? -o.rest.priority : 0;
 	set(&order->args[LLM_ARG_MODEL], CStringGetTextDatum(model));
 	if (o.has_max_tokens)

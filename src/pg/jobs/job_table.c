@@ -241,7 +241,7 @@ llm_job_table_look(int64 id, bool payload, LlmJobRow *row, bool *expired)
 		value = payload ? column(0, 7, &isnull) : (Datum) 0;
 		row->result = payload && !isnull ? copy_varlena(value, cxt) : (Datum) 0;
 	}
-	*expired = !found && is_expired(id);
+	*expired = !found && id > 0 && is_expired(id);
 	llm_job_table_leave(&before);
 	return found;
 }
