@@ -245,7 +245,7 @@ SELECT pg_catalog.pg_extension_config_dump('llm.job_queue', 'WHERE owner::oid IN
 SELECT pg_catalog.pg_extension_config_dump('llm.job_ids', '');
 SELECT pg_catalog.pg_extension_config_dump('llm.job_expired', '');
 
-CREATE FUNCTION @extschema@.llm_job_submit(
+CREATE FUNCTION llm_job_submit(
 	prompt text,
 	model text DEFAULT NULL,
 	system_prompt text DEFAULT NULL,
@@ -260,7 +260,7 @@ RETURNS bigint
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'llm_job_submit';
 
-CREATE FUNCTION @extschema@.llm_job_submit(
+CREATE FUNCTION llm_job_submit(
 	prompts text[],
 	model text DEFAULT NULL,
 	system_prompt text DEFAULT NULL,
@@ -275,22 +275,22 @@ RETURNS SETOF bigint
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'llm_job_submit_array';
 
-CREATE FUNCTION @extschema@.llm_job_status(id bigint)
+CREATE FUNCTION llm_job_status(id bigint)
 RETURNS text
 LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'llm_job_status';
 
-CREATE FUNCTION @extschema@.llm_job_result(id bigint)
+CREATE FUNCTION llm_job_result(id bigint)
 RETURNS llm.result
 LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'llm_job_result';
 
-CREATE FUNCTION @extschema@.llm_job_cancel(id bigint)
+CREATE FUNCTION llm_job_cancel(id bigint)
 RETURNS boolean
 LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'llm_job_cancel';
 
-CREATE FUNCTION @extschema@.llm_job_wait(id bigint, timeout interval DEFAULT NULL)
+CREATE FUNCTION llm_job_wait(id bigint, timeout interval DEFAULT NULL)
 RETURNS text
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'llm_job_wait';
@@ -592,20 +592,19 @@ COMMENT ON FUNCTION llm_generate_stream(text, text, text, int, float8, bigint, t
 	IS 'generate text from a prompt, a row for each piece as it comes';
 COMMENT ON FUNCTION llm_chat(jsonb, text, int, float8, bigint, text[], jsonb, text, jsonb)
 	IS 'answer a conversation with a message';
-COMMENT ON FUNCTION llm_pin_prefix(text, text)
-COMMENT ON FUNCTION @extschema@.llm_job_submit(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+COMMENT ON FUNCTION llm_job_submit(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
 	IS 'generate text later, in the background; visible with COMMIT; returns the id';
-COMMENT ON FUNCTION @extschema@.llm_job_submit(text[], text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+COMMENT ON FUNCTION llm_job_submit(text[], text, text, int, float8, bigint, text[], jsonb, text, jsonb)
 	IS 'one job per prompt, in order; NULL gives NULL';
-COMMENT ON FUNCTION @extschema@.llm_job_status(bigint)
+COMMENT ON FUNCTION llm_job_status(bigint)
 	IS 'queued, running, done, failed, cancelled or expired';
-COMMENT ON FUNCTION @extschema@.llm_job_result(bigint)
+COMMENT ON FUNCTION llm_job_result(bigint)
 	IS 'the answer of a job; NULL when there is none yet';
-COMMENT ON FUNCTION @extschema@.llm_job_cancel(bigint)
+COMMENT ON FUNCTION llm_job_cancel(bigint)
 	IS 'cancel a job; false when it had ended';
-COMMENT ON FUNCTION @extschema@.llm_job_wait(bigint, interval)
+COMMENT ON FUNCTION llm_job_wait(bigint, interval)
 	IS 'wait for the end of a job, at most so long; returns its state';
-COMMENT ON FUNCTION @extschema@.llm_pin_prefix(text, text)
+COMMENT ON FUNCTION llm_pin_prefix(text, text)
 	IS 'keep the beginning of prompts in the prefix cache; returns its tokens';
 COMMENT ON FUNCTION llm_unpin_prefix(text, text)
 	IS 'let a pinned beginning of prompts be evicted again';
@@ -640,7 +639,7 @@ COMMENT ON FUNCTION llm.stat_get_residents()
 COMMENT ON FUNCTION llm.stat_get_activity()
 	IS 'behind the view llm.stat_activity';
 COMMENT ON FUNCTION llm.stat_get_job_workers()
-	IS 'rows of llm.job_workers';
+	IS 'behind the view llm.job_workers';
 COMMENT ON FUNCTION llm.stat_get_prefixes()
 	IS 'behind the view llm.prefix_cache';
 COMMENT ON COLUMN llm.result.text IS 'the generated text';
