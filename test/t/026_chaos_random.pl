@@ -25,7 +25,7 @@ CONF
 $node->safe_psql('postgres', q{
 	CREATE ROLE guest LOGIN;
 	GRANT pg_read_all_stats TO guest;
-	CREATE TABLE docs (id int PRIMARY KEY, body text);
+	CREATE TABLE docs (id int PRIMARY KEY, body text, kind int);
 	INSERT INTO docs SELECT i, 'doc ' || i || repeat(' word', i % 9) FROM generate_series(1, 400) i;
 	CREATE TABLE answers (id int, body text, answer text);
 	CREATE MATERIALIZED VIEW answered AS SELECT id, body, llm_generate(body) AS t FROM docs WHERE id <= 20;
@@ -84,7 +84,7 @@ sub statement
 		sub { "PREPARE p(text) AS SELECT llm_generate(\$1 || b) AS t FROM $docs; EXECUTE p('\@error=no ');\n" . "DEALLOCATE p; SELECT 'ok'" },
 		sub { 'REFRESH MATERIALIZED VIEW' . one_of('', ' CONCURRENTLY') . " answered;\n" . all_equal('answered', 't', 'body') },
 		sub { all_equal('answered', one_of('t', 'llm_generate(body)'), 'body') },
-		sub { "ALTER TABLE docs ADD c$k int, ADD d$k text DEFAULT 'x'; ALTER TABLE docs DROP c$k, DROP d$k; SELECT 'ok'" },
+		sub { "ALTER TABLE docs ALTER kind TYPE " . one_of(qw(int bigint numeric)) . "; SELECT 'ok'" },
 		sub { "SELECT llm_pin_prefix('pin $k " . ('p' x int rand 300) . "') > 0; SELECT 'ok'" },
 		sub { q{SELECT count(*) FROM } . one_of(map { "llm.$_" } qw(models stat_engine stat_models stat_users stat_activity prefix_cache)) . "; SELECT 'ok'" },
 		sub { "EXPLAIN (ANALYZE, FORMAT JSON) SELECT $call FROM $docs; SELECT 'ok'" },
@@ -92,7 +92,7 @@ sub statement
 }
 
 # Errors that cancels, terminations, timeouts, dropped models and rights, quotas, limits, deadlocks and the engine's deaths explain.
-my %explained = map { $_ => 1 } qw(57014 57P01 55P03 42704 42501 53400 53200 08006 0A000 58000 40P01 55000 25P02 3B001 42703 34000 42P01 XX000);
+my %explained = map { $_ => 1 } qw(57014 57P01 55P03 42704 42501 53400 53200 08006 0A000 58000 40P01 55000 25P02 3B001 26000 34000 42P01 XX000);
 # XX000 of the echo device's own, and of a statement that has been sent again and again
 my $internal = qr/XX000: (?:odd|no|the engine was lost and the next one gave another text)$|XX000: tuple concurrently/;
 
@@ -136,6 +136,7 @@ sub descriptors { my @fds = glob "/proc/$_[0]/fd/*"; return scalar @fds }
 
 # A session of its own that nobody cancels; engines die under it all the same.
 my $witness = $node->background_psql('postgres', on_error_stop => 0);
+$witness->set_query_timer_restart;
 my $backend = $witness->query_safe('SELECT pg_backend_pid()');
 my $ask = q{SELECT count(*) FROM (SELECT llm_generate(body) AS t, body FROM docs OFFSET 0) s WHERE t <> body};
 my (@wrong, %before, %n_errors);
