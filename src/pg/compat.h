@@ -44,11 +44,15 @@
 #define llm_compat_move_permissions(to, from) ((void) (from))
 #endif
 
-/* On 18+ the columns of GROUP BY are an entry of the range table. */
+/* On 18+ the columns of GROUP BY are an entry of the range table, the last one; NULL = it has none.
+ * Grouping sets make NULLs of them, which a Var that is moved to another entry has to say. */
 #if PG_VERSION_NUM >= 180000
-#define llm_compat_has_group_entry(query) ((query)->hasGroupRTE)
+#define llm_compat_group_entry(query) ((query)->hasGroupRTE ? llast((query)->rtable) : NULL)
+#define llm_compat_move_nulls(to, from)                                                            \
+	((to)->varnullingrels = (from)->varnullingrels == NULL ? NULL : bms_make_singleton((to)->varno))
 #else
-#define llm_compat_has_group_entry(query) false
+#define llm_compat_group_entry(query) ((void) (query), NULL)
+#define llm_compat_move_nulls(to, from) ((void) (to), (void) (from))
 #endif
 
 #if PG_VERSION_NUM >= 170000

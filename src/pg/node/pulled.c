@@ -149,7 +149,7 @@ can_pull(Query *query)
 	int n_pulled = 0;
 
 	if (query->commandType != CMD_SELECT || query->setOperations != NULL ||
-		query->rowMarks != NIL || llm_compat_has_group_entry(query) || !joins_something(query))
+		query->rowMarks != NIL || !joins_something(query))
 		return false;
 	visit_quals((Node *) query->jointree, note_quals, &one);
 	if (one.quals == NIL || llm_guards_others_volatile((Node *) query->jointree))
@@ -193,6 +193,7 @@ typedef struct Move
 {
 	Query *sub;         /* its target list grows */
 	RangeTblEntry *rte; /* of sub, the only one of the level */
+	int group;          /* number of the entry of GROUP BY, which stays; 0 = none */
 	int depth;          /* of the walk below the level */
 } Move;
 
@@ -240,8 +241,15 @@ move_mutator(Node *node, void *context)
 		return (Node *) query;
 	}
 	if (IsA(node, Var) && (int) var->varlevelsup == move->depth)
-		return (Node *) makeVar(1, column_of(move, var), var->vartype, var->vartypmod,
-								var->varcollid, var->varlevelsup);
+	{
+		bool grouped = (int) var->varno == move->group;
+		Var *moved = makeVar(grouped ? 2 : 1, grouped ? var->varattno : column_of(move, var),
+							 var->vartype, var->vartypmod, var->varcollid, var->varlevelsup);
+
+		if (grouped)
+			llm_compat_move_nulls(moved, var);
+		return (Node *) moved;
+	}
 	return expression_tree_mutator(node, move_mutator, context);
 }
 
@@ -279,13 +287,14 @@ fence_off(Query *query, List *quals)
 	Query *sub = makeNode(Query);
 	RangeTblEntry *rte = makeNode(RangeTblEntry);
 	RangeTblRef *ref = makeNode(RangeTblRef);
-	Move move = {sub, rte, 0};
+	RangeTblEntry *group = llm_compat_group_entry(query);
+	Move move = {sub, rte, group != NULL ? list_length(query->rtable) : 0, 0};
 	int depth = 0;
 
 	sub->commandType = CMD_SELECT;
 	sub->querySource = query->querySource;
 	sub->canSetTag = true;
-	sub->rtable = query->rtable;
+	sub->rtable = group != NULL ? list_delete_last(query->rtable) : query->rtable;
 	llm_compat_move_permissions(sub, query);
 	sub->jointree = query->jointree;
 	sub->hasSubLinks = query->hasSubLinks;
@@ -297,10 +306,10 @@ fence_off(Query *query, List *quals)
 	rte->eref = makeAlias("joined", NIL);
 	rte->inFromCl = true;
 	ref->rtindex = 1;
-	query->rtable = NIL; /* until the rest has been moved: the mutator would copy it */
+	query->rtable = group != NULL ? list_make1(group) : NIL; /* what the mutator is to copy */
 	query->jointree = makeFromExpr(list_make1(ref), (Node *) make_ands_explicit(quals));
 	(void) query_tree_mutator(query, move_mutator, &move, QTW_DONT_COPY_QUERY);
-	query->rtable = list_make1(rte);
+	query->rtable = lcons(rte, query->rtable);
 
 	IncrementVarSublevelsUp((Node *) sub, 1, 1);
 	(void) query_tree_walker(sub, move_from_with, &depth, QTW_EXAMINE_RTES_BEFORE);
