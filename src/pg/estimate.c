@@ -106,6 +106,27 @@ add_column(Width *width, const Var *var)
 	return false;
 }
 
+/* A CASE is as long as the longest of what it can give. */
+static bool
+add_case_width(const CaseExpr *expr, Width *width)
+{
+	double longest = 0;
+	List *results = list_make1(expr->defresult);
+	ListCell *lc;
+
+	foreach (lc, expr->args)
+		results = lappend(results, lfirst_node(CaseWhen, lc)->result);
+	foreach (lc, results)
+	{
+		Width one = {width->rtable, 0};
+
+		(void) add_width((Node *) lfirst(lc), &one);
+		longest = Max(longest, one.nbytes);
+	}
+	width->nbytes += longest;
+	return false;
+}
+
 static bool
 add_width(Node *node, Width *width)
 {
@@ -123,6 +144,8 @@ add_width(Node *node, Width *width)
 		return add_column(width, (const Var *) node);
 	if (IsA(node, Param))
 		width->nbytes += WIDTH_UNKNOWN;
+	if (IsA(node, CaseExpr))
+		return add_case_width((const CaseExpr *) node, width);
 	if (IsA(node, FuncExpr) && llm_func_find(((FuncExpr *) node)->funcid) != NULL)
 	{
 		List *args = ((FuncExpr *) node)->args;

@@ -203,6 +203,8 @@ most_rows(List *rtable, const Plan *plan)
 	switch (nodeTag(plan))
 	{
 		case T_SeqScan:
+		case T_SampleScan:
+		case T_ForeignScan:
 		case T_IndexScan:
 		case T_IndexOnlyScan:
 		case T_BitmapHeapScan:
@@ -216,6 +218,8 @@ most_rows(List *rtable, const Plan *plan)
 		case T_NestLoop:
 		case T_MergeJoin:
 		case T_HashJoin:
+			if (((const Join *) plan)->inner_unique)
+				return plan->lefttree->plan_rows;
 			return plan->lefttree->plan_rows * plan->righttree->plan_rows;
 		default:
 			return plan->lefttree != NULL ? plan->lefttree->plan_rows : -1;
