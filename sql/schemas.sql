@@ -78,11 +78,11 @@ SELECT * FROM tried_in('evil');
 SET search_path = evil, pg_catalog;
 CREATE EXTENSION llm_infer SCHEMA evil;
 SELECT llm_model_register('echo', 'echo:');
-INSERT INTO llm.quotas VALUES ('-', 1000000, '1 day', 10);
+INSERT INTO llm.quotas VALUES ('-', 1000000000000, '1 day', 10);
 SELECT llm_generate('safe'), (llm_generate_result('safe')).finish_reason;
-SELECT count(*) FROM llm.models UNION ALL SELECT count(*) FROM llm.stat_engine UNION ALL SELECT count(*) FROM llm.stat_models
-	UNION ALL SELECT count(*) FROM llm.stat_activity UNION ALL SELECT count(*) FROM llm.prefix_cache WHERE blocks IS NULL;
-SELECT role, max_in_flight, tokens_per_period, period_tokens OPERATOR(pg_catalog.>) 0 AS counted FROM llm.stat_users;
+SELECT count(*) OPERATOR(pg_catalog.>) 0 FROM llm.models UNION ALL SELECT count(*) OPERATOR(pg_catalog.>) 0 FROM llm.stat_engine UNION ALL SELECT count(*) OPERATOR(pg_catalog.>) 0 FROM llm.stat_models
+	UNION ALL SELECT count(*) OPERATOR(pg_catalog.>) 0 FROM llm.stat_activity UNION ALL SELECT count(*) OPERATOR(pg_catalog.>) 0 FROM llm.prefix_cache WHERE blocks IS NULL;
+SELECT role, max_in_flight, tokens_per_period, period_tokens OPERATOR(pg_catalog.>) 0 AS counted FROM llm.stat_users WHERE role OPERATOR(pg_catalog.=) 'postgres'::pg_catalog.regrole;
 DROP EXTENSION llm_infer CASCADE;
 
 -- a function of the same name and arguments, earlier in the path: SQL's rules, and ours is still ours
