@@ -6,7 +6,6 @@
 #include "pg/compat.h"
 #include "pg/distinct.h"
 #include "pg/guc.h"
-#include "pg/jobs/job_ddl.h"
 #include "pg/node/plan.h"
 #include "pg/shmem.h"
 #include "pg/supervisor.h"
@@ -28,7 +27,6 @@ _PG_init(void)
 	{
 		llm_shmem_init();
 		llm_supervisor_init();
-		llm_job_ddl_init();
 	}
 	llm_node_init();
 	llm_distinct_init();

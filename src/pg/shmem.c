@@ -7,7 +7,6 @@
 #include "miscadmin.h"
 #include "pg/compat.h"
 #include "pg/usage.h"
-#include "pg/workers.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
@@ -50,8 +49,7 @@ request_shmem(void)
 		prev_request();
 	RequestAddinShmemSpace(add_size(MAXALIGN(sizeof(LlmControl)), MAXALIGN(slots_nbytes())));
 	RequestAddinShmemSpace(llm_usage_nbytes());
-	RequestAddinShmemSpace(llm_workers_nbytes());
-	RequestNamedLWLockTranche("llm_infer", 3);
+	RequestNamedLWLockTranche("llm_infer", 2);
 }
 
 static void
@@ -80,7 +78,6 @@ startup_shmem(void)
 			pg_atomic_init_u32(&slots[i].changecount, 0);
 	}
 	llm_usage_startup(&GetNamedLWLockTranche("llm_infer")[1].lock);
-	llm_workers_startup(&GetNamedLWLockTranche("llm_infer")[2].lock);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -134,15 +131,6 @@ llm_shmem_request_restart(void)
 	}
 	LWLockRelease(control->lock);
 	return supervisor >= 0;
-}
-
-void
-llm_shmem_wake_supervisor(void)
-{
-	LWLockAcquire(control->lock, LW_SHARED);
-	if (control->supervisor >= 0)
-		SetLatch(&ProcGlobal->allProcs[control->supervisor].procLatch);
-	LWLockRelease(control->lock);
 }
 
 /* Copy `mine` to this backend's slot. */

@@ -66,8 +66,9 @@ END
 $$;
 
 -- A query by the batch node and row by row: are the rows and their order equal, how many are they, how many LLM Batch nodes
--- does the plan have, how many requests does each way make? An error counts as a row.
-CREATE OR REPLACE FUNCTION both_ways(query text) RETURNS TABLE (same boolean, n int, nodes int, batched bigint, row_by_row bigint)
+-- does the plan have, how many requests does each way make? An error counts as a row. A query that writes is undone each time;
+-- the rows are then those of the second query.
+CREATE OR REPLACE FUNCTION both_ways(query text, wrote text DEFAULT NULL) RETURNS TABLE (same boolean, n int, nodes int, batched bigint, row_by_row bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
 	way boolean;
@@ -75,7 +76,6 @@ DECLARE
 	r record;
 	lines text[];
 	a text;
-	b text;
 	before bigint;
 	after bigint;
 BEGIN
@@ -84,25 +84,36 @@ BEGIN
 		PERFORM set_config('llm_infer.enable_batch', way::text, true);
 		SELECT requests INTO before FROM llm.stat_engine;
 		lines := '{}';
+		after := NULL;
 		BEGIN
-			FOR r IN EXECUTE query LOOP
+			IF wrote IS NOT NULL THEN
+				EXECUTE query;
+				SELECT requests INTO after FROM llm.stat_engine;
+			END IF;
+			FOR r IN EXECUTE coalesce(wrote, query) LOOP
 				lines := lines || r::text;
 			END LOOP;
-		EXCEPTION WHEN OTHERS THEN
+			IF wrote IS NOT NULL THEN
+				RAISE SQLSTATE 'RB001';
+			END IF;
+		EXCEPTION WHEN SQLSTATE 'RB001' THEN
+			NULL;
+		WHEN OTHERS THEN
 			lines := ARRAY[SQLSTATE || ': ' || SQLERRM];
 		END;
-		SELECT requests INTO after FROM llm.stat_engine;
+		IF after IS NULL THEN
+			SELECT requests INTO after FROM llm.stat_engine;
+		END IF;
 		IF way THEN
 			a := lines::text; n := cardinality(lines); batched := after - before;
 			FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
 				nodes := nodes + (line LIKE '%(LLM Batch)%')::int;
 			END LOOP;
 		ELSE
-			b := lines::text; row_by_row := after - before;
+			same := a = lines::text; row_by_row := after - before;
 		END IF;
 	END LOOP;
 	PERFORM set_config('llm_infer.enable_batch', 'on', true);
-	same := a = b;
 	RETURN NEXT;
 END
 $$;

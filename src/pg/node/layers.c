@@ -46,6 +46,8 @@ typedef struct Layer
 	List *call_vars; /* the INDEX_VAR Vars that stand for calls; numbered when cols is final */
 	List *call_of;   /* for each of call_vars the number of its call, from 0 */
 	List *below;     /* calls that are made below, though the layer's own expressions hold them */
+	List *met;       /* of below, those that have a column already */
+	List *met_cols;  /* its number for each of met */
 } Layer;
 
 /* Column number (from 1) that the layer gets for expr from below; volatile ones are never shared. */
@@ -178,12 +180,25 @@ rewrite_parts(Node *node, List *parts, const MutatorContext *cxt)
 static Node *
 rewrite_call(FuncExpr *call, bool field, const MutatorContext *cxt)
 {
-	Expr *guarded;
+	Layer *layer = cxt->layer;
+	AttrNumber attno = 0;
+	ListCell *lc;
 
-	if (!list_member_ptr(cxt->layer->below, call))
-		return layer_call(cxt->layer, call, cxt->guard, field);
-	guarded = llm_guards_apply(cxt->guard, (Expr *) call);
-	return (Node *) llm_layers_var(INDEX_VAR, layer_column(cxt->layer, guarded), (Node *) call);
+	if (!list_member_ptr(layer->below, call))
+		return layer_call(layer, call, cxt->guard, field);
+	/* the guards around each copy of a place come to the same: one column serves all */
+	foreach (lc, layer->met)
+	{
+		if (lfirst(lc) == call)
+			attno = list_nth_int(layer->met_cols, foreach_current_index(lc));
+	}
+	if (attno == 0)
+	{
+		attno = layer_column(layer, llm_guards_apply(cxt->guard, (Expr *) call));
+		layer->met = lappend(layer->met, call);
+		layer->met_cols = lappend_int(layer->met_cols, attno);
+	}
+	return (Node *) llm_layers_var(INDEX_VAR, attno, (Node *) call);
 }
 
 /* Rewrite an expression of P for the layer: calls become results, Vars become columns. */
