@@ -73,12 +73,12 @@ $(BUILD)/llm_infer_engine: $(ENGINE_ARCHIVES) $(BUILD)/engine/gen/llm.pb-c.o
 
 # ---- the extension ----
 
-PG_SRCS   = $(wildcard src/pg/*.c src/pg/node/*.c src/wire/*.c) src/core/status.c
+PG_SRCS   = $(wildcard src/pg/*.c src/pg/node/*.c src/pg/jobs/*.c src/wire/*.c) src/core/status.c
 PG_OBJS   = $(patsubst src/%.c,$(BUILD)/pg/%.o,$(PG_SRCS)) $(BUILD)/pg/gen/llm.pb-c.o
 PG_CC    ?= $(ENGINE_CC)
 PG_INCLUDE ?= $(shell $(PG_CONFIG) --includedir-server)
 PG_CFLAGS = -std=gnu11 -D_GNU_SOURCE -O2 -g -fPIC -fvisibility=hidden -fno-strict-aliasing -fwrapv \
-	$(WARN) -Wdeclaration-after-statement -Wmissing-prototypes -Isrc -isystem $(GEN) \
+	$(WARN) $(SANITIZE) -Wdeclaration-after-statement -Wmissing-prototypes -Isrc -isystem $(GEN) \
 	-isystem $(PG_INCLUDE) -DLLM_VERSION='"$(LLM_INFER_VERSION)"'
 
 $(BUILD)/pg/%.o: src/%.c | $(GEN)/llm.pb-c.h
@@ -87,10 +87,10 @@ $(BUILD)/pg/%.o: src/%.c | $(GEN)/llm.pb-c.h
 
 $(BUILD)/pg/gen/llm.pb-c.o: $(GEN)/llm.pb-c.c
 	@mkdir -p $(@D)
-	$(PG_CC) -O2 -g -fPIC -fvisibility=hidden -I$(GEN) -c -o $@ $<
+	$(PG_CC) -O2 -g -fPIC -fvisibility=hidden $(SANITIZE) -I$(GEN) -c -o $@ $<
 
 $(BUILD)/llm_infer.so: $(PG_OBJS)
-	$(PG_CC) -shared -o $@ $(PG_OBJS) -Wl,--as-needed -lprotobuf-c -Wl,--no-undefined-version
+	$(PG_CC) -shared $(SANITIZE) -o $@ $(PG_OBJS) -Wl,--as-needed -lprotobuf-c -Wl,--no-undefined-version
 
 # ---- unit tests: test/unit/test_NAME.c; a line " * links: DIR ..." in its first comment names the
 # archives it is linked with, roof first ----

@@ -15,7 +15,7 @@ ANALYZE products, reviews;
 -- ?_ stands for mock_ and llm_; the mock is what such functions are written as: expensive and volatile
 CREATE SEQUENCE mock_calls;
 CREATE FUNCTION mock_generate(prompt text) RETURNS text LANGUAGE plpgsql VOLATILE STRICT COST 1000000
-AS $$BEGIN PERFORM nextval('mock_calls'); RETURN prompt; END$$;
+AS $$BEGIN PERFORM nextval('public.mock_calls'); RETURN prompt; END$$;
 CREATE FUNCTION join_texts(a text, b text) RETURNS text LANGUAGE sql IMMUTABLE AS $$SELECT coalesce(a || ' ', '') || b$$;
 SELECT format('CREATE VIEW %1$s_labels AS SELECT id, %1$s_generate(body) AS label FROM reviews', kind),
 	format('CREATE FUNCTION %1$s_finish(text) RETURNS text LANGUAGE plpgsql AS $f$BEGIN RETURN %1$s_generate(coalesce($1, %2$L)); END$f$', kind, ''),

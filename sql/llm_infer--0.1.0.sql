@@ -203,6 +203,133 @@ CREATE TABLE llm.quotas (
 SELECT pg_catalog.pg_extension_config_dump('llm.quotas',
 	'WHERE role::oid OPERATOR(pg_catalog.=) 0::oid OR role::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
 
+-- ---- jobs: rows of one table that the functions below and the workers write as its owner ----
+
+CREATE SEQUENCE llm.job_ids;
+CREATE SEQUENCE llm.job_expired MINVALUE 0 START 0; -- the greatest id that retention has removed
+
+CREATE TABLE llm.job_queue (
+	id bigint PRIMARY KEY,
+	owner regrole NOT NULL,
+	rank int NOT NULL, -- 0 - priority: lower goes first
+	due timestamptz NOT NULL,
+	state text NOT NULL,
+	attempts int NOT NULL DEFAULT 0,
+	max_attempts int NOT NULL,
+	submitted timestamptz NOT NULL,
+	started timestamptz,
+	finished timestamptz,
+	model text NOT NULL,
+	prompt text NOT NULL,
+	system_prompt text,
+	max_tokens int,
+	temperature float8,
+	seed bigint,
+	stop text[],
+	options jsonb,
+	result llm.result,
+	sqlstate text,
+	message text,
+	CONSTRAINT job_queue_state_check
+		CHECK (state OPERATOR(pg_catalog.=) ANY (ARRAY['queued', 'running', 'done', 'failed', 'cancelled'])),
+	CONSTRAINT job_queue_finished_check
+		CHECK ((finished IS NULL) OPERATOR(pg_catalog.=) (state OPERATOR(pg_catalog.=) ANY (ARRAY['queued', 'running'])))
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX job_queue_open ON llm.job_queue (owner, rank, due, id) WHERE finished IS NULL;
+CREATE INDEX job_queue_running ON llm.job_queue (owner) WHERE state OPERATOR(pg_catalog.=) 'running';
+CREATE INDEX job_queue_finished ON llm.job_queue (finished) WHERE finished IS NOT NULL;
+
+-- As with quotas: jobs of a role that is gone stay behind.
+SELECT pg_catalog.pg_extension_config_dump('llm.job_queue', 'WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles)');
+SELECT pg_catalog.pg_extension_config_dump('llm.job_ids', '');
+SELECT pg_catalog.pg_extension_config_dump('llm.job_expired', '');
+
+CREATE FUNCTION llm_job_submit(
+	prompt text,
+	model text DEFAULT NULL,
+	system_prompt text DEFAULT NULL,
+	max_tokens int DEFAULT NULL,
+	temperature float8 DEFAULT NULL,
+	seed bigint DEFAULT NULL,
+	stop text[] DEFAULT NULL,
+	response_format jsonb DEFAULT NULL,
+	on_error text DEFAULT NULL,
+	options jsonb DEFAULT NULL)
+RETURNS bigint
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_job_submit';
+
+CREATE FUNCTION llm_job_submit(
+	prompts text[],
+	model text DEFAULT NULL,
+	system_prompt text DEFAULT NULL,
+	max_tokens int DEFAULT NULL,
+	temperature float8 DEFAULT NULL,
+	seed bigint DEFAULT NULL,
+	stop text[] DEFAULT NULL,
+	response_format jsonb DEFAULT NULL,
+	on_error text DEFAULT NULL,
+	options jsonb DEFAULT NULL)
+RETURNS SETOF bigint
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_job_submit_array';
+
+CREATE FUNCTION llm_job_status(id bigint)
+RETURNS text
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_job_status';
+
+CREATE FUNCTION llm_job_result(id bigint)
+RETURNS llm.result
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_job_result';
+
+CREATE FUNCTION llm_job_cancel(id bigint)
+RETURNS boolean
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_job_cancel';
+
+CREATE FUNCTION llm_job_wait(id bigint, timeout interval DEFAULT NULL)
+RETURNS text
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_job_wait';
+
+CREATE FUNCTION llm.stat_get_job_workers(
+	OUT role oid,
+	OUT pid int,
+	OUT state text,
+	OUT reason text,
+	OUT until timestamptz)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 10
+AS 'MODULE_PATHNAME', 'llm_stat_job_workers';
+
+CREATE VIEW llm.jobs WITH (security_barrier) AS
+SELECT j.id,
+	j.owner,
+	j.state,
+	j.model,
+	0 OPERATOR(pg_catalog.-) j.rank AS priority,
+	j.attempts,
+	j.max_attempts,
+	j.submitted,
+	CASE WHEN j.finished IS NULL THEN j.due END AS not_before,
+	j.started,
+	j.finished,
+	j.sqlstate,
+	j.message
+FROM llm.job_queue AS j
+WHERE pg_catalog.pg_has_role(j.owner::oid, 'USAGE') OR pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
+
+CREATE VIEW llm.job_workers AS
+SELECT CASE WHEN w.role OPERATOR(pg_catalog.<>) 0::oid THEN w.role::pg_catalog.regrole END AS owner,
+	w.pid,
+	w.state,
+	w.reason,
+	w.until
+FROM llm.stat_get_job_workers() AS w;
+
 -- ---- watching ----
 
 CREATE FUNCTION llm.stat_get_engine(
@@ -429,6 +556,7 @@ FROM llm.stat_get_prefixes() AS p
 
 REVOKE ALL ON FUNCTION llm_engine_restart() FROM PUBLIC;
 GRANT USAGE ON SCHEMA llm TO PUBLIC;
+GRANT SELECT ON llm.jobs, llm.job_workers TO PUBLIC;
 GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_models, llm.stat_activity, llm.stat_users, llm.prefix_cache TO PUBLIC;
 GRANT SELECT ON llm.quotas TO pg_monitor;
 
@@ -444,6 +572,11 @@ COMMENT ON COLUMN llm.quotas.role IS 'the role that calls; - stands for every ro
 COMMENT ON COLUMN llm.quotas.tokens_per_period IS 'tokens of prompts and answers; NULL = no limit';
 COMMENT ON COLUMN llm.quotas.period IS 'begins with the first request after the last one has ended';
 COMMENT ON COLUMN llm.quotas.max_in_flight IS 'requests of all sessions at once; NULL = no limit';
+COMMENT ON TABLE llm.job_queue IS 'jobs and their results; read through llm.jobs and llm_job_result';
+COMMENT ON SEQUENCE llm.job_ids IS 'ids of jobs';
+COMMENT ON SEQUENCE llm.job_expired IS 'the greatest id of a job that was removed after llm_infer.job_retention';
+COMMENT ON VIEW llm.jobs IS 'jobs that one may see: those of roles that one is a member of, all for pg_monitor';
+COMMENT ON VIEW llm.job_workers IS 'background workers of this database''s jobs, and why there is none; the launcher has no owner';
 COMMENT ON VIEW llm.stat_users IS 'what roles have asked of the engine and what their quotas leave; own rows, all for pg_monitor';
 COMMENT ON VIEW llm.prefix_cache IS 'blocks of prompts that are kept, and what they saved; those that one shares, all for pg_monitor';
 COMMENT ON VIEW llm.stat_models IS 'models in the engine''s memory: weights, KV cache, last use';
@@ -459,6 +592,18 @@ COMMENT ON FUNCTION llm_generate_stream(text, text, text, int, float8, bigint, t
 	IS 'generate text from a prompt, a row for each piece as it comes';
 COMMENT ON FUNCTION llm_chat(jsonb, text, int, float8, bigint, text[], jsonb, text, jsonb)
 	IS 'answer a conversation with a message';
+COMMENT ON FUNCTION llm_job_submit(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+	IS 'generate text later, in the background; visible with COMMIT; returns the id';
+COMMENT ON FUNCTION llm_job_submit(text[], text, text, int, float8, bigint, text[], jsonb, text, jsonb)
+	IS 'one job per prompt, in order; NULL gives NULL';
+COMMENT ON FUNCTION llm_job_status(bigint)
+	IS 'queued, running, done, failed, cancelled or expired';
+COMMENT ON FUNCTION llm_job_result(bigint)
+	IS 'the answer of a job; NULL when there is none yet';
+COMMENT ON FUNCTION llm_job_cancel(bigint)
+	IS 'cancel a job; false when it had ended';
+COMMENT ON FUNCTION llm_job_wait(bigint, interval)
+	IS 'wait for the end of a job, at most so long; returns its state';
 COMMENT ON FUNCTION llm_pin_prefix(text, text)
 	IS 'keep the beginning of prompts in the prefix cache; returns its tokens';
 COMMENT ON FUNCTION llm_unpin_prefix(text, text)
@@ -493,6 +638,8 @@ COMMENT ON FUNCTION llm.stat_get_residents()
 	IS 'behind the view llm.stat_models';
 COMMENT ON FUNCTION llm.stat_get_activity()
 	IS 'behind the view llm.stat_activity';
+COMMENT ON FUNCTION llm.stat_get_job_workers()
+	IS 'behind the view llm.job_workers';
 COMMENT ON FUNCTION llm.stat_get_prefixes()
 	IS 'behind the view llm.prefix_cache';
 COMMENT ON COLUMN llm.result.text IS 'the generated text';

@@ -49,6 +49,11 @@ RESET llm_infer.default_model;
 SELECT error_of($$SELECT llm_generate('x', 'Echo')$$);
 SELECT llm_model_drop('absent');
 SELECT llm_generate('the only one again');
+BEGIN;
+SELECT llm_model_register('other', 'echo:');
+SELECT error_of($$SELECT llm_generate('x')$$);
+ROLLBACK;
+SELECT llm_generate('the only one after all');
 
 -- options change the model: with its own context
 SELECT llm_model_register('short', 'echo:', '{"context_length": 64}');

@@ -41,6 +41,11 @@ SELECT count(DISTINCT g), max(held) FILTER (WHERE i > 12) < 2 * 64 + 40 AS bound
 -- token ids and conversations
 SELECT count(g), max(held) FILTER (WHERE id > 8) < 64 + 40 AS bounded FROM (SELECT id, llm_detokenize(tokens) g, held() FROM wide OFFSET 0) s;
 SELECT count(g), max(held) FILTER (WHERE id > 8) < 64 + 40 AS bounded FROM (SELECT id, llm_chat(talk) g, held() FROM wide OFFSET 0) s;
+-- a wide window costs nothing before it is used
+SET llm_infer.max_lookahead_rows = 65536;
+CREATE FUNCTION query_kb() RETURNS numeric LANGUAGE sql VOLATILE AS $$ SELECT round(sum(total_bytes) / 1024) FROM pg_backend_memory_contexts WHERE name IN ('ExecutorState', 'ExprContext') $$;
+SELECT count(g), max(kb) < 1024 AS small FROM (SELECT llm_generate('x' || i) g, CASE WHEN i % 500 = 0 THEN query_kb() END kb FROM generate_series(1, 5000) i OFFSET 0) s;
+RESET llm_infer.max_lookahead_rows;
 -- two layers have a window each
 SELECT count(g), max(held) FILTER (WHERE i > 12) < 2 * (64 + 40) AS bounded FROM
 	(SELECT i, llm_generate('@tokens=2000 ' || s.h, max_tokens => 2000) g, held() FROM
@@ -49,9 +54,15 @@ RESET work_mem;
 
 -- models that take turns leave nothing behind
 SELECT llm_model_register('echo_too', 'echo:');
-CREATE FUNCTION query_kb() RETURNS numeric LANGUAGE sql VOLATILE AS $$ SELECT round(sum(total_bytes) / 1024) FROM pg_backend_memory_contexts WHERE name IN ('ExecutorState', 'ExprContext') $$;
 SELECT count(g), max(kb) FILTER (WHERE i > 4000) - max(kb) FILTER (WHERE i < 1000) < 64 AS flat FROM
 	(SELECT i, llm_generate('x' || i, CASE i % 2 WHEN 0 THEN 'echo' ELSE 'echo_too' END) g, CASE WHEN i % 500 = 0 THEN query_kb() END kb FROM generate_series(1, 5000) i OFFSET 0) s;
 SELECT llm_model_drop('echo_too');
+-- nor do errors that are hidden in a statement and in others inside it
+CREATE FUNCTION fails() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT llm_generate('@error=inner', on_error => 'null') FROM generate_series(1, 1)); END $$;
+SET client_min_messages = error;
+SELECT count(g), max(kb) FILTER (WHERE i > 2400) - max(kb) FILTER (WHERE i < 700) < 64 AS flat FROM
+	(SELECT i, llm_generate('@error=outer', on_error => 'null') g, fails(), CASE WHEN i % 300 = 0 THEN query_kb() END kb FROM generate_series(1, 3000) i OFFSET 0) s;
+RESET client_min_messages;
+DROP FUNCTION fails();
 DROP FUNCTION held(), query_kb();
 SELECT engine_idle();

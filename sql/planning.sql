@@ -65,9 +65,11 @@ WHERE llm_generate('a' || body, max_tokens => 200) = 'a' AND llm_generate('b' ||
 SELECT requests_of($$SELECT id FROM docs WHERE llm_generate('a' || body, max_tokens => 200) = 'ab7' AND llm_count_tokens(body) = 2 AND grp = 2$$) AS of_2_and_7;
 -- a join: the side with the calls is scanned once
 SET enable_nestloop = off;
+SET llm_infer.enable_pullup = off;
 EXPLAIN (COSTS OFF) SELECT d.id, g.name FROM docs d JOIN groups g USING (grp) WHERE llm_generate(d.body) = 'x' AND g.name = 'g1';
 
 RESET enable_nestloop;
+RESET llm_infer.enable_pullup;
 
 -- rows, requests and tokens of each layer, bottom first: what a filter removes is not read above it
 CREATE FUNCTION layers_of(query text) RETURNS TABLE (node text, n_rows int, requests int, prompt int, generated int) LANGUAGE plpgsql AS $$
@@ -86,6 +88,8 @@ SELECT * FROM layers_of($$SELECT id, llm_generate(llm_generate(body, max_tokens 
 SELECT * FROM layers_of($$SELECT grp, string_agg(llm_generate(body), ',') FROM docs GROUP BY grp HAVING llm_generate(grp::text) > 'x'$$);
 SELECT * FROM layers_of($$SELECT llm_generate(s.body || g.name) FROM (SELECT body, grp FROM docs OFFSET 0) s JOIN groups g USING (grp) WHERE llm_generate(s.body) > 'a'$$);
 SELECT * FROM layers_of($$SELECT llm_generate(body) FROM docs UNION ALL SELECT llm_generate(name) FROM groups$$);
+SELECT * FROM layers_of($$SELECT id FROM docs WHERE llm_generate(body) = 'a' OR (grp = 2 AND llm_generate(body || 'x') IS NULL)$$);
+SELECT * FROM layers_of($$SELECT g.name, d.id FROM groups g JOIN docs d ON d.id = g.grp AND llm_generate(d.body || g.name) = 'x'$$);
 SELECT * FROM layers_of($$SELECT g.name, l.x FROM docs g(id, name), LATERAL (SELECT llm_generate(g.name, max_tokens => 1) AS x) l$$);
 
 -- as text; not with COSTS OFF

@@ -32,6 +32,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 /* Of one call: each request takes about 1 kB of memory before it is sent. */
 #define MAX_ANSWERS 1000000
@@ -469,6 +470,40 @@ llm_call_submit(LlmCall *call, bool wait)
 			return false;
 	}
 	return true;
+}
+
+void
+llm_call_begin(LlmCall *call)
+{
+	for (int i = 0; call->failure.sqlstate == 0 && i < call->n; i++)
+		if (!is_null_element(call, i) && request_at(call, i)->state == LLM_CLIENT_NEW)
+			llm_client_begin(request_at(call, i));
+}
+
+bool
+llm_call_wait_at_most(LlmCall *call, int timeout_ms)
+{
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+
+	for (int i = 0; !llm_call_finished(call) && i < call->n; i++)
+	{
+		LlmClientRequest *req = request_at(call, i);
+		long left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
+
+		if (!is_null_element(call, i) && req->state != LLM_CLIENT_FINISHED &&
+			!llm_client_wait_at_most(req, (int) left))
+			return false;
+	}
+	return true;
+}
+
+const LlmFailure *
+llm_call_failure(const LlmCall *call)
+{
+	const LlmFailure *f =
+		call->failure.sqlstate != 0 ? &call->failure : &request_at(call, 0)->failure;
+
+	return f->sqlstate != 0 ? f : NULL;
 }
 
 bool

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "fmgr.h"
+#include "pg/error.h"
 
 typedef struct LlmFunc LlmFunc; /* one of our SQL functions; static data */
 typedef struct LlmCall LlmCall;
@@ -57,6 +58,16 @@ extern LlmCall *llm_call_create(const LlmFunc *func, int nargs, const NullableDa
 /* Send what flow control allows. True when everything has been sent (or the call has failed). With
  * wait, blocks interruptibly until that is so. One credit is always left for calls with wait. */
 extern bool llm_call_submit(LlmCall *call, bool wait);
+
+/* Queue the requests without sending or waiting: for callers that wait outside of a transaction,
+ * which llm_call_wait_at_most allows; the rest of this header needs one. */
+extern void llm_call_begin(LlmCall *call);
+
+/* Block until finished, at most timeout_ms: false when it is not. Interruptible. */
+extern bool llm_call_wait_at_most(LlmCall *call, int timeout_ms);
+
+/* Why the finished call has no result; NULL when it has one. For calls of a single request. */
+extern const LlmFailure *llm_call_failure(const LlmCall *call);
 
 /* True when the result or the error is there; never blocks. */
 extern bool llm_call_finished(const LlmCall *call);

@@ -20,7 +20,9 @@
 #include "pg/guc.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #define WRAPPER_NAME "llm_infer"
 #define CONTEXT_LENGTH_MIN 16
@@ -235,14 +237,51 @@ list_servers(void)
 	return oids;
 }
 
+/* The servers of our wrapper, as far as a call without a model's name asks: one for each row. */
+static struct
+{
+	uint64 seen; /* of catalogue_changes, when it was looked up; 0 = never */
+	int n;
+	Oid first;
+} servers;
+static uint64 catalogue_changes = 1;
+
+static void
+note_change(Datum arg, int cacheid, uint32 hash)
+{
+	catalogue_changes++;
+}
+
+static void
+count_servers(void)
+{
+	static bool registered = false;
+	uint64 seen;
+	List *oids;
+
+	if (!registered)
+	{
+		CacheRegisterSyscacheCallback(FOREIGNSERVEROID, note_change, (Datum) 0);
+		CacheRegisterSyscacheCallback(FOREIGNDATAWRAPPEROID, note_change, (Datum) 0);
+		registered = true;
+	}
+	if (servers.seen == catalogue_changes)
+		return;
+	seen = catalogue_changes; /* one during the look-up counts as later */
+	oids = list_servers();
+	servers.seen = seen;
+	servers.n = list_length(oids);
+	servers.first = oids != NIL ? linitial_oid(oids) : InvalidOid;
+	list_free(oids);
+}
+
 static ForeignServer *
 find_default(LlmFailure *f)
 {
-	List *oids = list_servers();
-
-	if (list_length(oids) == 1)
-		return GetForeignServer(linitial_oid(oids));
-	if (oids == NIL)
+	count_servers();
+	if (servers.n == 1)
+		return GetForeignServer(servers.first);
+	if (servers.n == 0)
 	{
 		llm_failure_set(f, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "no model is registered");
 		llm_failure_hint(f, "Register one with llm_model_register(name, path).");
@@ -250,7 +289,7 @@ find_default(LlmFailure *f)
 	else
 	{
 		llm_failure_set(f, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-						"no model was named and there are %d", list_length(oids));
+						"no model was named and there are %d", servers.n);
 		llm_failure_hint(f, "Name one in the call, or set llm_infer.default_model.");
 	}
 	return NULL;

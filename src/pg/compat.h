@@ -4,6 +4,7 @@
 
 #include "postgres.h"
 
+#include "catalog/pg_database.h"
 #include "catalog/pg_foreign_data_wrapper.h"
 #include "catalog/pg_foreign_server.h"
 #include "catalog/pg_proc.h"
@@ -27,10 +28,31 @@
 #define llm_compat_execute_acl(oid, role)                                                          \
 	object_aclcheck(ProcedureRelationId, (oid), (role), ACL_EXECUTE)
 #define llm_compat_server_owned(oid, role) object_ownercheck(ForeignServerRelationId, (oid), (role))
+#define llm_compat_database_owned(oid, role) object_ownercheck(DatabaseRelationId, (oid), (role))
 #else
 #define llm_compat_server_acl(oid, role, mode) pg_foreign_server_aclcheck((oid), (role), (mode))
 #define llm_compat_execute_acl(oid, role) pg_proc_aclcheck((oid), (role), ACL_EXECUTE)
 #define llm_compat_server_owned(oid, role) pg_foreign_server_ownercheck((oid), (role))
+#define llm_compat_database_owned(oid, role) pg_database_ownercheck((oid), (role))
+#endif
+
+/* Rights to the tables of a query, when its range table moves to another query. */
+#if PG_VERSION_NUM >= 160000
+#define llm_compat_move_permissions(to, from)                                                      \
+	((to)->rteperminfos = (from)->rteperminfos, (from)->rteperminfos = NIL)
+#else
+#define llm_compat_move_permissions(to, from) ((void) (from))
+#endif
+
+/* On 18+ the columns of GROUP BY are an entry of the range table, the last one; NULL = it has none.
+ * Grouping sets make NULLs of them, which a Var that is moved to another entry has to say. */
+#if PG_VERSION_NUM >= 180000
+#define llm_compat_group_entry(query) ((query)->hasGroupRTE ? llast((query)->rtable) : NULL)
+#define llm_compat_move_nulls(to, from)                                                            \
+	((to)->varnullingrels = (from)->varnullingrels == NULL ? NULL : bms_make_singleton((to)->varno))
+#else
+#define llm_compat_group_entry(query) ((void) (query), NULL)
+#define llm_compat_move_nulls(to, from) ((void) (to), (void) (from))
 #endif
 
 #if PG_VERSION_NUM >= 170000

@@ -77,6 +77,56 @@ typedef struct Width
 	double nbytes;
 } Width;
 
+static bool add_width(Node *node, Width *width);
+
+/* A column's average width; one of a sub-select is as wide as what it is computed from. */
+static bool
+add_column(Width *width, const Var *var)
+{
+	const RangeTblEntry *rte = NULL;
+	int32 known = 0;
+
+	if (var->varlevelsup == 0 && (int) var->varno > 0 &&
+		(int) var->varno <= list_length(width->rtable) && var->varattno > 0)
+		rte = rt_fetch(var->varno, width->rtable);
+	if (rte != NULL && rte->rtekind == RTE_RELATION)
+		known = get_attavgwidth(rte->relid, var->varattno);
+	else if (rte != NULL && rte->rtekind == RTE_SUBQUERY && rte->subquery != NULL &&
+			 rte->subquery->setOperations == NULL)
+	{
+		const TargetEntry *entry =
+			list_nth_node(TargetEntry, rte->subquery->targetList, var->varattno - 1);
+		Width inner = {rte->subquery->rtable, 0};
+
+		(void) add_width((Node *) entry->expr, &inner);
+		width->nbytes += inner.nbytes;
+		return false;
+	}
+	width->nbytes += known > 0 ? known : WIDTH_UNKNOWN;
+	return false;
+}
+
+/* A CASE is as long as the longest of what it can give. */
+static bool
+add_case_width(const CaseExpr *expr, Width *width)
+{
+	double longest = 0;
+	List *results = list_make1(expr->defresult);
+	ListCell *lc;
+
+	foreach (lc, expr->args)
+		results = lappend(results, lfirst_node(CaseWhen, lc)->result);
+	foreach (lc, results)
+	{
+		Width one = {width->rtable, 0};
+
+		(void) add_width((Node *) lfirst(lc), &one);
+		longest = Max(longest, one.nbytes);
+	}
+	width->nbytes += longest;
+	return false;
+}
+
 static bool
 add_width(Node *node, Width *width)
 {
@@ -91,23 +141,11 @@ add_width(Node *node, Width *width)
 		return false;
 	}
 	if (IsA(node, Var))
-	{
-		const Var *var = (const Var *) node;
-		int32 known = 0;
-
-		if (var->varlevelsup == 0 && (int) var->varno > 0 &&
-			(int) var->varno <= list_length(width->rtable) && var->varattno > 0)
-		{
-			const RangeTblEntry *rte = rt_fetch(var->varno, width->rtable);
-
-			if (rte->rtekind == RTE_RELATION)
-				known = get_attavgwidth(rte->relid, var->varattno);
-		}
-		width->nbytes += known > 0 ? known : WIDTH_UNKNOWN;
-		return false;
-	}
+		return add_column(width, (const Var *) node);
 	if (IsA(node, Param))
 		width->nbytes += WIDTH_UNKNOWN;
+	if (IsA(node, CaseExpr))
+		return add_case_width((const CaseExpr *) node, width);
 	if (IsA(node, FuncExpr) && llm_func_find(((FuncExpr *) node)->funcid) != NULL)
 	{
 		List *args = ((FuncExpr *) node)->args;

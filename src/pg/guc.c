@@ -20,11 +20,14 @@ int llm_guc_max_running = 64;
 bool llm_guc_prefix_cache = true;
 int llm_guc_prefix_cache_scope = LLM__PREFIX_SCOPE__SCOPE_ROLE;
 int llm_guc_engine_timeout = 60000;
+char *llm_guc_databases = NULL;
+int llm_guc_job_retention = 7 * 86400;
 char *llm_guc_default_model = NULL;
 int llm_guc_max_tokens = 256;
 double llm_guc_temperature = -1;
 bool llm_guc_enable_batch = true;
 bool llm_guc_enable_distinct = true;
+bool llm_guc_enable_pullup = true;
 bool llm_guc_skip_unread_columns = true;
 int llm_guc_max_lookahead_rows = 256;
 int llm_guc_max_statement_tokens = 0;
@@ -117,6 +120,11 @@ static const Setting settings[] = {
 	 INT_MAX / 4, PGC_SIGHUP, GUC_UNIT_MS,
 	 gettext_noop("Time after which an engine without progress is killed, and for which a call "
 				  "waits for one.")},
+	{"llm_infer.databases", SETTING_STRING, &llm_guc_databases, "*", 0, 0, 0, PGC_SIGHUP, 0,
+	 gettext_noop("Databases whose jobs go on after a start of the server: names, or * for all.")},
+	{"llm_infer.job_retention", SETTING_INT, &llm_guc_job_retention, NULL, 7 * 86400, -1, INT_MAX,
+	 PGC_SIGHUP, GUC_UNIT_S,
+	 gettext_noop("Time for which jobs are kept after their end; -1 means for ever.")},
 	{"llm_infer.default_model", SETTING_STRING, &llm_guc_default_model, "", 0, 0, 0, PGC_USERSET, 0,
 	 gettext_noop("Model of calls that name none; empty means the only one there is.")},
 	{"llm_infer.max_tokens", SETTING_INT, &llm_guc_max_tokens, NULL, 256, -1, INT_MAX, PGC_USERSET,
@@ -128,6 +136,8 @@ static const Setting settings[] = {
 	{"llm_infer.enable_distinct", SETTING_BOOL, &llm_guc_enable_distinct, NULL, true, 0, 0,
 	 PGC_USERSET, 0,
 	 gettext_noop("Asks for what is greedy or seeded once per distinct input of a statement.")},
+	{"llm_infer.enable_pullup", SETTING_BOOL, &llm_guc_enable_pullup, NULL, true, 0, 0, PGC_USERSET,
+	 0, gettext_noop("Lets filters that call the model wait for joins when that is cheaper.")},
 	{"llm_infer.skip_unread_columns", SETTING_BOOL, &llm_guc_skip_unread_columns, NULL, true, 0, 0,
 	 PGC_USERSET, 0,
 	 gettext_noop("Does not compute columns of views and sub-selects that nobody reads.")},

@@ -23,6 +23,8 @@ extern int llm_guc_max_running;
 extern bool llm_guc_prefix_cache;
 extern int llm_guc_prefix_cache_scope; /* Llm__PrefixScope */
 extern int llm_guc_engine_timeout;     /* ms */
+extern char *llm_guc_databases;        /* names, * = all */
+extern int llm_guc_job_retention;      /* s, -1 = for ever */
 /* superuser */
 extern int llm_guc_max_priority;
 /* user */
@@ -31,6 +33,7 @@ extern int llm_guc_max_tokens;      /* 256 */
 extern double llm_guc_temperature;  /* -1 = the model's own */
 extern bool llm_guc_enable_batch;
 extern bool llm_guc_enable_distinct;
+extern bool llm_guc_enable_pullup;
 extern bool llm_guc_skip_unread_columns;
 extern int llm_guc_max_lookahead_rows;
 extern int llm_guc_max_statement_tokens; /* 0 = any number */

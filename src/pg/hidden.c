@@ -11,6 +11,7 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "nodes/memnodes.h"
 #include "utils/palloc.h"
 
 static int64 n_hidden = 0;
@@ -60,6 +61,15 @@ arm(MemoryContext cxt)
 
 	if (cxt == armed)
 		return;
+	/* statements inside another take turns with it */
+	for (callback = cxt->reset_cbs; callback != NULL; callback = callback->next)
+	{
+		if (callback->func == memory_goes)
+		{
+			armed = cxt;
+			return;
+		}
+	}
 	callback = MemoryContextAllocZero(cxt, sizeof(MemoryContextCallback));
 	if (!registered)
 	{

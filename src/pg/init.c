@@ -6,6 +6,7 @@
 #include "pg/compat.h"
 #include "pg/distinct.h"
 #include "pg/guc.h"
+#include "pg/jobs/job_ddl.h"
 #include "pg/node/plan.h"
 #include "pg/shmem.h"
 #include "pg/supervisor.h"
@@ -27,6 +28,7 @@ _PG_init(void)
 	{
 		llm_shmem_init();
 		llm_supervisor_init();
+		llm_job_ddl_init();
 	}
 	llm_node_init();
 	llm_distinct_init();

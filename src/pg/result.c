@@ -141,7 +141,7 @@ llm_result_composite(const LlmClientAnswer *answer, const char *model, const cha
 		fill_answer(values, nulls, answer);
 	else
 	{
-		values[RESULT_FINISH_REASON] = CStringGetTextDatum("error");
+		values[RESULT_FINISH_REASON] = CStringGetTextDatum(error ? "error" : "cancelled");
 		nulls[RESULT_FINISH_REASON] = false;
 	}
 	if (model)

@@ -10,7 +10,8 @@
 extern Datum llm_result_utf8(const char *utf8, Size n);
 extern Datum llm_result_text(const LlmClientAnswer *answer);
 
-/* A row of llm.result; answer NULL and error set for a failed call, model may be NULL. */
+/* A row of llm.result; answer NULL and error set for a failed call, both NULL for one that was
+ * cancelled; model may be NULL. */
 extern Datum llm_result_composite(const LlmClientAnswer *answer, const char *model,
 								  const char *error);
 

@@ -7,6 +7,7 @@
 #include "miscadmin.h"
 #include "pg/compat.h"
 #include "pg/usage.h"
+#include "pg/workers.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
@@ -49,7 +50,8 @@ request_shmem(void)
 		prev_request();
 	RequestAddinShmemSpace(add_size(MAXALIGN(sizeof(LlmControl)), MAXALIGN(slots_nbytes())));
 	RequestAddinShmemSpace(llm_usage_nbytes());
-	RequestNamedLWLockTranche("llm_infer", 2);
+	RequestAddinShmemSpace(llm_workers_nbytes());
+	RequestNamedLWLockTranche("llm_infer", 3);
 }
 
 static void
@@ -78,6 +80,7 @@ startup_shmem(void)
 			pg_atomic_init_u32(&slots[i].changecount, 0);
 	}
 	llm_usage_startup(&GetNamedLWLockTranche("llm_infer")[1].lock);
+	llm_workers_startup(&GetNamedLWLockTranche("llm_infer")[2].lock);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -131,6 +134,15 @@ llm_shmem_request_restart(void)
 	}
 	LWLockRelease(control->lock);
 	return supervisor >= 0;
+}
+
+void
+llm_shmem_wake_supervisor(void)
+{
+	LWLockAcquire(control->lock, LW_SHARED);
+	if (control->supervisor >= 0)
+		SetLatch(&ProcGlobal->allProcs[control->supervisor].procLatch);
+	LWLockRelease(control->lock);
 }
 
 /* Copy `mine` to this backend's slot. */

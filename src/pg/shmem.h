@@ -76,6 +76,8 @@ extern void llm_shmem_status(LlmEngineStatus *out);
 extern void llm_shmem_wait_change(const LlmEngineStatus *seen, long timeout_ms, uint32 wait_event);
 /* Ask the supervisor for a new engine; false when there is no supervisor. */
 extern bool llm_shmem_request_restart(void);
+/* Let the supervisor look around, if there is one. Raises nothing. */
+extern void llm_shmem_wake_supervisor(void);
 
 /* The backend's own slot. */
 extern void llm_shmem_activity_state(LlmActivityState state, const char *model);

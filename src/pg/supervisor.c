@@ -7,6 +7,8 @@
  *
  * One turn of the loop: react to signals; without a child, start one when its time has come; with a
  * child, send settings and pings, read its state, forward its log lines, and kill it when it hangs.
+ * Beside that it starts the launchers of durable work that are wanted (workers.h): it is the one
+ * process that is always there.
  *
  * Watchdog. A PING goes out several times per engine_timeout. The engine hangs when no STATE came
  * for engine_timeout, or when it says that work is pending but its progress counter has not moved
@@ -30,6 +32,7 @@
 #include "pg/guc.h"
 #include "pg/link.h"
 #include "pg/shmem.h"
+#include "pg/workers.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
 #include "postmaster/bgworker.h"
@@ -72,6 +75,7 @@ typedef struct Supervisor
 	uint64 progress;      /* of the last STATE */
 	bool settings_due;    /* SETTINGS must be sent */
 	double ending_ms;     /* since SIGTERM */
+	double workers_ms;    /* until the next look at the launchers */
 	bool end_asked;       /* SIGTERM is on its way: a user wanted a new engine, no failure */
 	bool killed;          /* SIGKILL is on its way */
 	const char *kill_why; /* constant text, after "it" */
@@ -371,6 +375,7 @@ turn(void)
 {
 	instr_time now;
 	double elapsed;
+	bool changed = false;
 
 	INSTR_TIME_SET_CURRENT(now);
 	elapsed = INSTR_TIME_GET_MILLISEC(now) - INSTR_TIME_GET_MILLISEC(sv.turn_began);
@@ -380,8 +385,10 @@ turn(void)
 	{
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
-		sv.settings_due = true;
+		sv.settings_due = changed = true;
 	}
+	/* Whoever wants a launcher sets the latch, as many others do: a look costs next to nothing. */
+	sv.workers_ms = (double) llm_workers_supervise(changed);
 	if (llm_shmem_take_restart_request())
 		replace_engine();
 	if (sv.child.pid != 0)
@@ -400,7 +407,9 @@ turn(void)
 static long
 turn_timeout(void)
 {
-	return sv.child.pid != 0 ? (long) ping_interval() : (long) Max(sv.restart_ms, 1.0);
+	double ms = sv.child.pid != 0 ? ping_interval() : Max(sv.restart_ms, 1.0);
+
+	return (long) Min(ms, Max(sv.workers_ms, 1.0));
 }
 
 static void

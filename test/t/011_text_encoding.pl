@@ -61,6 +61,25 @@ like(llm_error($node, q{SET client_encoding = 'UTF8'; DO $$ BEGIN PERFORM llm_ge
 	'latin1'), qr/ERROR:  XX000: \xc3\xa9/, 'LATIN1: an error text comes back as it went');
 llm_is_well($node, 'databases of many encodings');
 
+# ---- locales ----
+
+# Turkish, where i and I are letters of their own: keys, names and numbers are ours. A collation may call texts
+# equal that are not: they are asked about apart.
+$node->safe_psql('postgres', q{CREATE DATABASE turkish TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'tr-TR' LOCALE 'C.UTF-8'});
+llm_extension($node, 'turkish');
+is($node->safe_psql('turkish', q{SET lc_numeric = 'C.UTF-8'; SET llm_infer.on_error = 'NULL'; SELECT llm_model_register('TITIZ', 'echo:');
+	SELECT llm_generate('ISIK iyi', 'TITIZ', temperature => 0.5, options => '{"min_p": 0.25, "truncate": "right", "ignore_eos": false}')}) =~ s/^\n//r, 'ISIK iyi',
+	'tr-TR: keys, keywords and numbers are the same');
+like(llm_error($node, q{SELECT llm_generate('x', 'titiz')}, 'turkish'), qr/ERROR:  42704: /, 'tr-TR: names are compared byte by byte');
+is($node->safe_psql('turkish', q{CREATE COLLATION careless (PROVIDER = icu, LOCALE = 'und-u-ks-level2', DETERMINISTIC = false);
+	CREATE TABLE cases (i int, b text COLLATE careless); INSERT INTO cases VALUES (1, 'Word'), (2, 'word'), (3, 'WORD');
+	SELECT string_agg(llm_generate(b, 'TITIZ', temperature => 0), ' ' ORDER BY i) FROM cases;
+	SELECT string_agg(x.g, ' ' ORDER BY i) FROM cases, LATERAL (SELECT llm_generate(b, 'TITIZ', temperature => 0) AS g) x;
+	SELECT string_agg((SELECT llm_generate(c.b, 'TITIZ', temperature => 0)), ' ' ORDER BY i) FROM cases c;
+	SELECT string_agg(x.g, ' ' ORDER BY c.i) FROM cases c JOIN LATERAL (SELECT llm_generate(b, 'TITIZ', temperature => 0) AS g FROM cases d WHERE d.b = c.b LIMIT 1) x ON true}),
+	"Word word WORD\nWord word WORD\nWord word WORD\nWord Word Word", 'equal under a collation is not the same prompt');
+llm_is_well($node, 'locales');
+
 $node->stop;
 is_deeply([ llm_processes($node) ], [], 'no process is left');
 done_testing();

@@ -94,6 +94,9 @@ foreach my $order ('llm_infer, auto_explain, pg_stat_statements, pg_cron', 'pg_c
 	like(llm_error($node, q{EXPLAIN (ANALYZE) SELECT llm_generate('@error=mine ' || body) FROM docs}), qr/mine/, "$first: EXPLAIN of a failure");
 	like($node->safe_psql('postgres', q{EXPLAIN (ANALYZE, BUFFERS, WAL, SETTINGS) SELECT llm_generate('x', temperature => 0) FROM docs}),
 		qr/Requests: 200   Distinct: 1 .*JIT:/s, "$first: EXPLAIN ANALYZE");
+	my $xml = $node->safe_psql('postgres', 'EXPLAIN (ANALYZE, VERBOSE, FORMAT XML) SELECT llm_generate(body) FROM docs');
+	is($node->safe_psql('postgres', "SELECT (xpath('//x:LLM-Requests/text()', \$x\$$xml\$x\$::xml,
+		ARRAY[ARRAY['x', 'http://www.postgresql.org/2009/explain']]))[1]"), 200, "$first: EXPLAIN as XML");
 	# foreign scans, also such as run at the same time
 	foreach my $query ('SELECT i, llm_generate(body) FROM near ORDER BY i',
 		q{SELECT i, llm_generate(body) FROM near WHERE llm_generate('a ' || body) LIKE '%5' ORDER BY i},

@@ -89,14 +89,37 @@ calls_nbytes(const LlmNodeState *node, const LlmNodeRow *row)
 	return n;
 }
 
+/* Room for more rows; only rows that are in the ring are unsent. */
+static void
+grow_ring(LlmNodeState *node)
+{
+	int cap = Min(node->cap * 2, node->max_window);
+	LlmNodeRow *ring = MemoryContextAlloc(node->css.ss.ps.state->es_query_cxt, sizeof(*ring) * cap);
+	int i;
+
+	for (i = 0; i < node->nrows; i++)
+		ring[i] = *ring_row(node, i);
+	for (i = 0; i < node->n_unsent; i++)
+		node->unsent[i].slot = (node->unsent[i].slot - node->head + node->cap) % node->cap;
+	pfree(node->ring);
+	node->ring = ring;
+	node->unsent = repalloc(node->unsent, sizeof(LlmGroupingRow) * cap);
+	node->head = 0;
+	node->cap = cap;
+}
+
 /* Copy the child's tuple into the ring and make its calls. */
 static void
 push_row(LlmNodeState *node, TupleTableSlot *slot)
 {
-	LlmNodeRow *row = ring_row(node, node->nrows);
-	MemoryContext old = MemoryContextSwitchTo(node->rows_cxt);
+	LlmNodeRow *row;
+	MemoryContext old;
 	int i;
 
+	if (node->nrows == node->cap)
+		grow_ring(node);
+	row = ring_row(node, node->nrows);
+	old = MemoryContextSwitchTo(node->rows_cxt);
 	row->tuple = ExecCopySlotMinimalTuple(slot);
 	row->calls = palloc0(sizeof(LlmCall *) * Max(node->ncalls, 1));
 	row->sent = false;
@@ -337,7 +360,7 @@ pop_head(LlmNodeState *node)
 	node->nrows--;
 	if (--node->until_grow <= 0)
 	{
-		node->window = Min(node->window * 2, node->cap);
+		node->window = Min(node->window * 2, node->max_window);
 		node->until_grow = node->window;
 	}
 }
@@ -382,7 +405,7 @@ drop_rows(LlmNodeState *node)
 	node->head = node->nrows = 0;
 	node->next_unsent = node->n_unsent = 0;
 	node->nread = 0;
-	node->window = Min(WINDOW_START, node->cap);
+	node->window = Min(WINDOW_START, node->max_window);
 	node->until_grow = node->window;
 	node->eof = false;
 }
@@ -443,7 +466,8 @@ node_begin(CustomScanState *css, EState *estate, int eflags)
 		max_args = Max(max_args, call->nargs);
 	}
 	node->args = palloc0(sizeof(NullableDatum) * max_args);
-	node->cap = llm_guc_max_lookahead_rows;
+	node->max_window = llm_guc_max_lookahead_rows;
+	node->cap = Min(WINDOW_START, node->max_window);
 	node->ring = palloc0(sizeof(LlmNodeRow) * node->cap);
 	node->unsent = palloc(sizeof(LlmGroupingRow) * node->cap);
 	node->rows_cxt =

@@ -7,8 +7,9 @@
  *     rows   What the lowest layer reads is what the node would give without the quals that moved:
  *            their selectivity is divided out. Each filter multiplies its own in again.
  *     cost   Calls cost what estimate.c says, for the rows that their layer reads, and the node at the
- *            bottom what it would without them. The planner charges a scan with all its quals for every
- *            row; so the top is cheaper than the whole was, and never dearer: nodes above stay true.
+ *            bottom what it would without them. The planner charges every call of a node for the rows that
+ *            reach the first (charges.c); so the top may be cheaper than the whole was, and is never
+ *            dearer: nodes above stay true.
  *
  * A qual's selectivity does not depend on columns that a call has swallowed, so unknown values stand
  * for them and the planner's defaults come out. Where that is more rows than can be there, the bound
@@ -203,20 +204,22 @@ selectivity(List *quals)
 								  NULL);
 }
 
-/* Rows of a table as it was analyzed; -1 = not known. */
+/* Rows of the table that plan scans, as it was analyzed, and its pages; -1 = not known. */
 static double
-table_rows(List *rtable, const Plan *plan)
+table_rows(List *rtable, const Plan *plan, double *pages)
 {
 	Index relid = ((const Scan *) plan)->scanrelid;
 	double rows = -1;
 	HeapTuple tuple;
 
+	*pages = 0;
 	if (relid == 0 || rt_fetch(relid, rtable)->rtekind != RTE_RELATION)
 		return -1;
 	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(rt_fetch(relid, rtable)->relid));
 	if (HeapTupleIsValid(tuple))
 	{
 		rows = ((Form_pg_class) GETSTRUCT(tuple))->reltuples;
+		*pages = ((Form_pg_class) GETSTRUCT(tuple))->relpages;
 		ReleaseSysCache(tuple);
 	}
 	return rows;
@@ -226,15 +229,19 @@ table_rows(List *rtable, const Plan *plan)
 static double
 most_rows(List *rtable, const Plan *plan)
 {
+	double pages;
+
 	switch (nodeTag(plan))
 	{
 		case T_SeqScan:
+		case T_SampleScan:
+		case T_ForeignScan:
 		case T_IndexScan:
 		case T_IndexOnlyScan:
 		case T_BitmapHeapScan:
 		case T_TidScan:
 		case T_TidRangeScan:
-			return table_rows(rtable, plan);
+			return table_rows(rtable, plan, &pages);
 		case T_SubqueryScan:
 			return ((const SubqueryScan *) plan)->subplan->plan_rows;
 		case T_Agg:
@@ -242,6 +249,8 @@ most_rows(List *rtable, const Plan *plan)
 		case T_NestLoop:
 		case T_MergeJoin:
 		case T_HashJoin:
+			if (((const Join *) plan)->inner_unique)
+				return plan->lefttree->plan_rows;
 			return plan->lefttree->plan_rows * plan->righttree->plan_rows;
 		default:
 			return plan->lefttree != NULL ? plan->lefttree->plan_rows : -1;
@@ -267,10 +276,17 @@ rows_without(List *rtable, const Plan *plan, double selectivity)
 
 /* The least that plan costs for its rows: what is below it and always read to the end, and themselves. */
 static Cost
-least_cost(const Plan *plan)
+least_cost(List *rtable, const Plan *plan)
 {
 	Cost cost = plan->startup_cost;
+	double pages;
 
+	if (IsA(plan, SeqScan))
+	{
+		double rows = table_rows(rtable, plan, &pages);
+
+		return cost + pages * seq_page_cost + Max(rows, plan->plan_rows) * cpu_tuple_cost;
+	}
 	if (IsA(plan, SubqueryScan))
 		cost = Max(cost, ((const SubqueryScan *) plan)->subplan->total_cost);
 	else if (plan->lefttree != NULL && !IsA(plan, MergeJoin))
@@ -278,22 +294,20 @@ least_cost(const Plan *plan)
 	return cost + plan->plan_rows * cpu_tuple_cost;
 }
 
-/* Take off plan what calls in its quals cost that it evaluates no longer: per row of those that pass
- * the quals before them, or of all as the planner counts them. */
+/* Take off plan what calls cost that it makes no longer. */
 static void
-take_off(List *rtable, Plan *plan, Cost per_row, Cost more)
+take_off(List *rtable, Plan *plan, Cost cost)
 {
-	double rows = plan->qual == NIL ? plan->plan_rows : most_rows(rtable, plan);
-	Cost rest = plan->total_cost - Max(rows, plan->plan_rows) * per_row - more;
+	Cost rest = Max(least_cost(rtable, plan), plan->total_cost - cost);
 
-	plan->total_cost = Min(plan->total_cost, Max(least_cost(plan), rest));
+	plan->total_cost = Min(plan->total_cost, rest);
 }
 
 void
 llm_figures_take_out(List *rtable, Plan *plan, List *quals)
 {
 	plan->plan_rows = rows_without(rtable, plan, selectivity(quals));
-	take_off(rtable, plan, llm_figures_price(rtable, plan, quals), 0);
+	take_off(rtable, plan, plan->plan_rows * llm_figures_price(rtable, plan, quals));
 }
 
 void
@@ -330,7 +344,7 @@ llm_figures_spread(List *rtable, LlmFigures whole, Plan *bottom, bool stays, Lis
 	}
 	((Plan *) llast(nodes))->plan_rows = whole.rows;
 	if (stays)
-		take_off(rtable, bottom, filters, others);
+		take_off(rtable, bottom, bottom->plan_rows * filters + others);
 	scale = calls > 0 ? Min(1, (whole.total - bottom->total_cost) / calls) : 0;
 	foreach (lc, nodes)
 	{

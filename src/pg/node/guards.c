@@ -93,6 +93,24 @@ is_volatile(Oid funcid, void *context)
 }
 
 static bool
+others_volatile_walker(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, NextValueExpr) || check_functions_in_node(node, is_volatile, NULL))
+		return true;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, others_volatile_walker, context, 0);
+	return expression_tree_walker(node, others_volatile_walker, context);
+}
+
+bool
+llm_guards_others_volatile(Node *expr)
+{
+	return others_volatile_walker(expr, NULL);
+}
+
+static bool
 unrepeatable_walker(Node *node, void *context)
 {
 	if (node == NULL)

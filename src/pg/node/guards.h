@@ -34,6 +34,9 @@ extern bool llm_guards_any_call(Node *expr);
 /* True when expr holds a call that can be made before it. */
 extern bool llm_guards_has_call(Node *expr);
 
+/* True when expr, or a query in it, calls a volatile function that is not ours. */
+extern bool llm_guards_others_volatile(Node *expr);
+
 /* Below these an expression may not be evaluated, or not once per row, and no guard says when. */
 extern bool llm_guards_is_barrier(Node *node);
 

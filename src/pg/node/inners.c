@@ -124,5 +124,7 @@ llm_inners_lift(NestLoop *join, List *rtable)
 	}
 	inner->qual = keep;
 	llm_figures_take_out(rtable, inner, quals);
+	if (join->join.inner_unique)
+		inner->plan_rows = 1;
 	join->join.joinqual = moved;
 }

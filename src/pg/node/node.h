@@ -53,7 +53,8 @@ typedef struct LlmNodeState
 	MemoryContext rows_cxt;     /* tuples and calls of the window */
 	NullableDatum *args;        /* scratch: arguments of one call */
 	LlmNodeRow *ring;           /* [cap] */
-	int cap;                    /* slots of ring = largest window */
+	int cap;                    /* slots of ring, for as many rows as were in it at once */
+	int max_window;             /* llm_infer.max_lookahead_rows */
 	int head;                   /* slot of the oldest row */
 	int nrows;                  /* rows in the ring */
 	LlmGroupingRow *unsent;     /* [cap] rows read and not sent, in the order to send */

@@ -21,6 +21,7 @@
 #include "pg/compat.h"
 #include "pg/guc.h"
 #include "pg/node/appends.h"
+#include "pg/node/charges.h"
 #include "pg/node/feeds.h"
 #include "pg/node/guards.h"
 #include "pg/node/handed.h"
@@ -28,8 +29,12 @@
 #include "pg/node/laterals.h"
 #include "pg/node/layers.h"
 #include "pg/node/node.h"
+#include "pg/node/pulled.h"
 #include "pg/node/reach.h"
 #include "pg/node/unread.h"
+
+#define PULL_MARGIN 0.9 /* of the cost: estimates of joins are rough */
+#define PULL_TRIES 8    /* plans that a statement is compared with, however deep it is */
 
 static planner_hook_type prev_planner_hook = NULL;
 
@@ -309,18 +314,69 @@ walk_statement(PlannedStmt *stmt, bool batch)
 	stmt->paramExecTypes = walk.scope.param_types;
 }
 
+/* ---- the hook ---- */
+
+/* What planner_hook gets besides the query. */
+typedef struct Ask
+{
+	const char *query_string;
+	int cursor_options;
+	ParamListInfo params;
+} Ask;
+
+static PlannedStmt *
+plan_as_it_is(Query *parse, const Ask *ask)
+{
+	if (prev_planner_hook != NULL)
+		return prev_planner_hook(parse, ask->query_string, ask->cursor_options, ask->params);
+	return standard_planner(parse, ask->query_string, ask->cursor_options, ask->params);
+}
+
+/*
+ * The plan of parse, or of an equal query whose filters call the model after joins. What a join leaves
+ * and what a call costs is for the planner to estimate: both are planned, one query level after the
+ * other, and the cheaper is taken. Planning uses up its query, so it gets copies.
+ */
+static PlannedStmt *
+plan_pulled(Query *parse, const Ask *ask)
+{
+	Query *pulled = llm_pulled_query(parse, 0);
+	PlannedStmt *best;
+	int skip = 0;
+	int n_tried;
+
+	if (pulled == NULL)
+		return plan_as_it_is(parse, ask);
+	best = plan_as_it_is(copyObject(parse), ask);
+	for (n_tried = 0; pulled != NULL && n_tried < PULL_TRIES; n_tried++)
+	{
+		PlannedStmt *other = plan_as_it_is(copyObject(pulled), ask);
+
+		if (other->planTree->total_cost < best->planTree->total_cost * PULL_MARGIN)
+		{
+			best = other;
+			parse = pulled;
+		}
+		else
+			skip++;
+		pulled = llm_pulled_query(parse, skip);
+	}
+	return best;
+}
+
 static PlannedStmt *
 plan_query(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
 {
+	const Ask ask = {query_string, cursor_options, params};
 	PlannedStmt *stmt;
 	bool batch = llm_guc_enable_batch && (cursor_options & CURSOR_OPT_SCROLL) == 0;
 
 	if (batch)
 		parse = rewrite_query(parse);
-	if (prev_planner_hook != NULL)
-		stmt = prev_planner_hook(parse, query_string, cursor_options, params);
+	if (batch && llm_guc_enable_pullup)
+		stmt = plan_pulled(parse, &ask);
 	else
-		stmt = standard_planner(parse, query_string, cursor_options, params);
+		stmt = plan_as_it_is(parse, &ask);
 	walk_statement(stmt, batch);
 	return stmt;
 }
@@ -336,4 +392,5 @@ llm_node_init(void)
 	RegisterCustomScanMethods(&llm_node_scan_methods);
 	prev_planner_hook = planner_hook;
 	planner_hook = plan_query;
+	llm_charges_init();
 }

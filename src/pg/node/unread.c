@@ -14,14 +14,12 @@
 
 #include "pg/node/unread.h"
 
-#include "catalog/pg_proc.h"
 #include "miscadmin.h"
 #include "nodes/bitmapset.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parsetree.h"
-#include "pg/call.h"
-#include "utils/lsyscache.h"
+#include "pg/node/guards.h"
 
 /* ---- which columns are read ---- */
 
@@ -68,37 +66,11 @@ note_reads(Node *node, Reads *reads)
 /* ---- which columns may go ---- */
 
 static bool
-is_our_call(Node *node)
-{
-	return IsA(node, FuncExpr) && llm_func_find(((FuncExpr *) node)->funcid) != NULL;
-}
-
-static bool
-is_volatile(Oid funcid, void *context)
-{
-	return func_volatile(funcid) == PROVOLATILE_VOLATILE;
-}
-
-/* What keeps an expression: a volatile function of somebody else. */
-static bool
-keeps(Node *node, void *context)
-{
-	if (node == NULL)
-		return false;
-	if (IsA(node, NextValueExpr))
-		return true;
-	if (!is_our_call(node) && check_functions_in_node(node, is_volatile, NULL))
-		return true;
-	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, keeps, context, 0);
-	return expression_tree_walker(node, keeps, context);
-}
-
-static bool
 may_go(const TargetEntry *entry)
 {
 	return !entry->resjunk && entry->ressortgroupref == 0 && !IsA(entry->expr, Const) &&
-		   !expression_returns_set((Node *) entry->expr) && !keeps((Node *) entry->expr, NULL);
+		   !expression_returns_set((Node *) entry->expr) &&
+		   !llm_guards_others_volatile((Node *) entry->expr);
 }
 
 /* ---- the walk ---- */
@@ -153,7 +125,7 @@ has_call(Node *node, void *context)
 		return false;
 	if (IsA(node, Query))
 		return query_tree_walker((Query *) node, has_call, context, 0);
-	return is_our_call(node) || expression_tree_walker(node, has_call, context);
+	return llm_guards_is_call(node) || expression_tree_walker(node, has_call, context);
 }
 
 static void

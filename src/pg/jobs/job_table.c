@@ -1,0 +1,544 @@
+/* pg/jobs/job_table.c - the statements on llm.job_queue; see the header. */
+#include "postgres.h"
+
+#include "pg/jobs/job_table.h"
+
+#include "access/table.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#define EXPIRE_ROWS "1000" /* removed by one transaction */
+
+#define QUERY_ARGS_MAX 15
+
+/* A statement and its plan, kept for the life of the process. */
+typedef struct Statement
+{
+	const char *sql;
+	int n_args;
+	Oid types[QUERY_ARGS_MAX];
+	SPIPlanPtr plan; /* NULL = not yet made */
+} Statement;
+
+static Oid
+table_oid(void)
+{
+	Oid schema = get_namespace_oid("llm", true);
+
+	return OidIsValid(schema) ? get_relname_relid("job_queue", schema) : InvalidOid;
+}
+
+void
+llm_job_table_enter(LlmJobUser *before)
+{
+	Oid relid = table_oid();
+	Relation rel;
+	Oid owner;
+
+	if (!OidIsValid(relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("table \"llm.job_queue\" does not exist"),
+				 errhint("Use ALTER EXTENSION llm_infer UPDATE.")));
+	rel = table_open(relid, AccessShareLock);
+	owner = rel->rd_rel->relowner;
+	table_close(rel, NoLock);
+	GetUserIdAndSecContext(&before->user, &before->context);
+	SetUserIdAndSecContext(owner, before->context | SECURITY_LOCAL_USERID_CHANGE);
+	before->nest_level = NewGUCNestLevel();
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+}
+
+void
+llm_job_table_leave(const LlmJobUser *before)
+{
+	SPI_finish();
+	AtEOXact_GUC(true, before->nest_level);
+	SetUserIdAndSecContext(before->user, before->context);
+}
+
+LlmJobTableLock
+llm_job_table_lock(void)
+{
+	static Oid first = InvalidOid; /* plans are made for that one */
+	Oid relid = table_oid();
+
+	if (!OidIsValid(relid) || (OidIsValid(first) && relid != first))
+		return LLM_JOB_TABLE_GONE;
+	first = relid;
+	if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
+		return LLM_JOB_TABLE_BUSY;
+	/* It may have gone before the lock came. */
+	AcceptInvalidationMessages();
+	return SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)) ? LLM_JOB_TABLE_LOCKED
+																  : LLM_JOB_TABLE_GONE;
+}
+
+/* Which rows a statement sees. */
+typedef enum Sight
+{
+	OF_TRANSACTION,
+	OF_NOW,      /* committed at this moment, whatever the isolation level; changes nothing */
+	OF_NOW_WRITE /* the same, for a change */
+} Sight;
+
+/* Run q. The number of rows, which are in SPI_tuptable. */
+static int
+run(Statement *q, Datum *values, const char *nulls, Sight sight)
+{
+	int rc;
+
+	if (q->plan == NULL)
+	{
+		SPIPlanPtr plan = SPI_prepare(q->sql, q->n_args, q->types);
+
+		if (plan == NULL || SPI_keepplan(plan) != 0)
+			elog(ERROR, "could not prepare \"%s\": %s", q->sql, SPI_result_code_string(SPI_result));
+		q->plan = plan;
+	}
+	if (sight != OF_TRANSACTION)
+		rc = SPI_execute_snapshot(q->plan, values, nulls, GetLatestSnapshot(), InvalidSnapshot,
+								  sight == OF_NOW, true, 0);
+	else
+		rc = SPI_execute_plan(q->plan, values, nulls, false, 0);
+	if (rc < 0)
+		elog(ERROR, "could not run \"%s\": %s", q->sql, SPI_result_code_string(rc));
+	return (int) SPI_processed;
+}
+
+static Datum
+column(int row, int number, bool *isnull)
+{
+	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, number, isnull);
+}
+
+static Datum
+column_not_null(int row, int number)
+{
+	bool isnull;
+
+	return column(row, number, &isnull);
+}
+
+/* Text of a column in cxt, NULL when it is null. */
+static char *
+column_text(int row, int number, MemoryContext cxt)
+{
+	bool isnull;
+	Datum value = column(row, number, &isnull);
+
+	return isnull ? NULL : MemoryContextStrdup(cxt, TextDatumGetCString(value));
+}
+
+static Datum
+copy_varlena(Datum value, MemoryContext cxt)
+{
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	Datum copy = PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
+
+	MemoryContextSwitchTo(old);
+	return copy;
+}
+
+/* ---- everybody's ---- */
+
+/* Columns of the arguments, in the order of LLM_ARG_*; response_format and on_error have none. */
+static const struct
+{
+	int arg;
+	Oid type;
+} arguments[] = {
+	{0, TEXTOID},
+	{LLM_ARG_MODEL, TEXTOID},
+	{LLM_ARG_SYSTEM_PROMPT, TEXTOID},
+	{LLM_ARG_MAX_TOKENS, INT4OID},
+	{LLM_ARG_TEMPERATURE, FLOAT8OID},
+	{LLM_ARG_SEED, INT8OID},
+	{LLM_ARG_STOP, TEXTARRAYOID},
+	{LLM_ARG_OPTIONS, JSONBOID},
+};
+#define ARGUMENT_COLUMNS                                                                           \
+	"prompt, model, system_prompt, max_tokens, temperature, seed, stop, options"
+
+int64
+llm_job_table_insert(const LlmJobOrder *order)
+{
+	static Statement q = {
+		"INSERT INTO llm.job_queue (id, state, submitted, owner, rank, due, "
+		"max_attempts, " ARGUMENT_COLUMNS ") VALUES "
+		"(nextval('llm.job_ids'), 'queued', clock_timestamp(), $1, $2, $3, $4, $5, "
+		"$6, $7, $8, $9, $10, $11, $12) RETURNING id",
+		12,
+		{OIDOID, INT4OID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID, INT4OID, FLOAT8OID,
+		 INT8OID, TEXTARRAYOID, JSONBOID}};
+	Datum values[QUERY_ARGS_MAX] = {ObjectIdGetDatum(order->owner), Int32GetDatum(order->rank),
+									TimestampTzGetDatum(order->due),
+									Int32GetDatum(order->max_attempts)};
+	char nulls[QUERY_ARGS_MAX] = "    ";
+
+	for (Size i = 0; i < lengthof(arguments); i++)
+	{
+		values[4 + i] = order->args[arguments[i].arg].value;
+		nulls[4 + i] = order->args[arguments[i].arg].isnull ? 'n' : ' ';
+	}
+	(void) run(&q, values, nulls, OF_TRANSACTION);
+	return DatumGetInt64(column_not_null(0, 1));
+}
+
+static bool
+is_expired(int64 id)
+{
+	static Statement q = {"SELECT last_value FROM llm.job_expired", 0, {0}};
+
+	(void) run(&q, NULL, NULL, OF_NOW);
+	return id <= DatumGetInt64(column_not_null(0, 1));
+}
+
+bool
+llm_job_table_look(int64 id, bool payload, LlmJobRow *row, bool *expired)
+{
+	static Statement brief = {"SELECT owner, state, finished, xmin, model, message "
+							  "FROM llm.job_queue WHERE id = $1",
+							  1,
+							  {INT8OID}};
+	static Statement whole = {"SELECT owner, state, finished, xmin, model, message, result "
+							  "FROM llm.job_queue WHERE id = $1",
+							  1,
+							  {INT8OID}};
+	MemoryContext cxt = CurrentMemoryContext;
+	LlmJobUser before;
+	Datum key = Int64GetDatum(id);
+	Datum value;
+	bool isnull;
+	bool found;
+
+	memset(row, 0, sizeof(*row));
+	llm_job_table_enter(&before);
+	found = run(payload ? &whole : &brief, &key, NULL, OF_NOW) > 0;
+	if (found)
+	{
+		row->owner = DatumGetObjectId(column_not_null(0, 1));
+		strlcpy(row->state, TextDatumGetCString(column_not_null(0, 2)), sizeof(row->state));
+		value = column(0, 3, &isnull);
+		row->finished = isnull ? 0 : DatumGetTimestampTz(value);
+		row->xmin = DatumGetTransactionId(column_not_null(0, 4));
+		row->model = column_text(0, 5, cxt);
+		row->message = column_text(0, 6, cxt);
+		value = payload ? column(0, 7, &isnull) : (Datum) 0;
+		row->result = payload && !isnull ? copy_varlena(value, cxt) : (Datum) 0;
+	}
+	*expired = !found && id > 0 && is_expired(id);
+	llm_job_table_leave(&before);
+	return found;
+}
+
+bool
+llm_job_table_cancel(int64 id)
+{
+	static Statement q = {
+		"UPDATE llm.job_queue SET state = 'cancelled', finished = clock_timestamp() "
+		"WHERE id = $1 AND finished IS NULL",
+		1,
+		{INT8OID}};
+	LlmJobUser before;
+	Datum key = Int64GetDatum(id);
+	bool cancelled;
+
+	llm_job_table_enter(&before);
+	cancelled = run(&q, &key, NULL, OF_NOW_WRITE) > 0;
+	llm_job_table_leave(&before);
+	return cancelled;
+}
+
+/* ---- the launcher's ---- */
+
+LlmJobLane *
+llm_job_table_lanes(int *n)
+{
+	/* Jumps from one (owner, rank) to the next through the index: the number of jobs plays no part. */
+	static Statement q = {
+		"WITH RECURSIVE lanes AS ("
+		"(SELECT owner, rank FROM llm.job_queue WHERE finished IS NULL ORDER BY owner, rank LIMIT "
+		"1) "
+		"UNION ALL SELECT n.owner, n.rank FROM lanes AS l, LATERAL ("
+		"SELECT owner, rank FROM llm.job_queue AS q WHERE q.finished IS NULL "
+		"AND (q.owner, q.rank) > (l.owner, l.rank) ORDER BY q.owner, q.rank LIMIT 1) AS n) "
+		"SELECT l.owner, min((SELECT due FROM llm.job_queue AS q WHERE q.finished IS NULL "
+		"AND q.owner = l.owner AND q.rank = l.rank AND q.state = 'queued' ORDER BY due LIMIT 1)) "
+		"FROM lanes AS l GROUP BY l.owner ORDER BY l.owner",
+		0,
+		{0}};
+	MemoryContext cxt = CurrentMemoryContext;
+	LlmJobUser before;
+	LlmJobLane *lanes;
+
+	llm_job_table_enter(&before);
+	*n = run(&q, NULL, NULL, OF_TRANSACTION);
+	lanes = MemoryContextAlloc(cxt, sizeof(LlmJobLane) * Max(*n, 1));
+	for (int i = 0; i < *n; i++)
+	{
+		bool isnull;
+		Datum due = column(i, 2, &isnull);
+
+		lanes[i].owner = DatumGetObjectId(column_not_null(i, 1));
+		lanes[i].due = isnull ? DT_NOEND : DatumGetTimestampTz(due);
+	}
+	llm_job_table_leave(&before);
+	return lanes;
+}
+
+Oid *
+llm_job_table_running(int *n)
+{
+	static Statement q = {"SELECT DISTINCT owner FROM llm.job_queue WHERE state = 'running'",
+						  0,
+						  {0}};
+	MemoryContext cxt = CurrentMemoryContext;
+	LlmJobUser before;
+	Oid *owners;
+
+	llm_job_table_enter(&before);
+	*n = run(&q, NULL, NULL, OF_TRANSACTION);
+	owners = MemoryContextAlloc(cxt, sizeof(Oid) * Max(*n, 1));
+	for (int i = 0; i < *n; i++)
+		owners[i] = DatumGetObjectId(column_not_null(i, 1));
+	llm_job_table_leave(&before);
+	return owners;
+}
+
+void
+llm_job_table_release(Oid owner)
+{
+	static Statement q = {
+		"UPDATE llm.job_queue SET "
+		"state = CASE WHEN attempts >= $2 THEN 'failed' ELSE 'queued' END, "
+		"finished = CASE WHEN attempts >= $2 THEN clock_timestamp() END, "
+		"sqlstate = '57P01', message = 'the worker ended while the job was running' "
+		"WHERE state = 'running' AND owner = $1",
+		2,
+		{OIDOID, INT4OID}};
+	Datum values[] = {ObjectIdGetDatum(owner), Int32GetDatum(LLM_JOB_LOSSES_MAX)};
+	LlmJobUser before;
+
+	llm_job_table_enter(&before);
+	(void) run(&q, values, NULL, OF_TRANSACTION);
+	llm_job_table_leave(&before);
+}
+
+void
+llm_job_table_fail_all(Oid owner, int sqlstate, const char *message)
+{
+	static Statement q = {
+		"UPDATE llm.job_queue SET state = 'failed', finished = clock_timestamp(), "
+		"sqlstate = $2, message = $3 WHERE finished IS NULL AND owner = $1",
+		3,
+		{OIDOID, TEXTOID, TEXTOID}};
+	LlmJobUser before;
+	Datum values[] = {ObjectIdGetDatum(owner), CStringGetTextDatum(unpack_sql_state(sqlstate)),
+					  CStringGetTextDatum(message)};
+
+	llm_job_table_enter(&before);
+	(void) run(&q, values, NULL, OF_TRANSACTION);
+	llm_job_table_leave(&before);
+}
+
+bool
+llm_job_table_expire(TimestampTz before_time)
+{
+	static Statement q = {"WITH old AS (SELECT id FROM llm.job_queue WHERE finished < $1 "
+						  "ORDER BY finished LIMIT " EXPIRE_ROWS " FOR UPDATE SKIP LOCKED), "
+						  "gone AS (DELETE FROM llm.job_queue AS j USING old WHERE j.id = old.id "
+						  "RETURNING j.id) "
+						  "SELECT count(*), max(id) FROM gone",
+						  1,
+						  {TIMESTAMPTZOID}};
+	static Statement note = {"SELECT setval('llm.job_expired', greatest(last_value, $1)) "
+							 "FROM llm.job_expired",
+							 1,
+							 {INT8OID}};
+	LlmJobUser before;
+	Datum value = TimestampTzGetDatum(before_time);
+	int64 n;
+
+	llm_job_table_enter(&before);
+	(void) run(&q, &value, NULL, OF_TRANSACTION);
+	n = DatumGetInt64(column_not_null(0, 1));
+	value = column_not_null(0, 2);
+	if (n > 0)
+		(void) run(&note, &value, NULL, OF_TRANSACTION);
+	llm_job_table_leave(&before);
+	return n >= atoi(EXPIRE_ROWS);
+}
+
+bool
+llm_job_table_prepared(void)
+{
+	static Statement q = {
+		"SELECT FROM pg_prepared_xacts WHERE database = current_database() LIMIT 1", 0, {0}};
+	LlmJobUser before;
+	bool any;
+
+	llm_job_table_enter(&before);
+	any = run(&q, NULL, NULL, OF_TRANSACTION) > 0;
+	llm_job_table_leave(&before);
+	return any;
+}
+
+/* ---- the worker's ---- */
+
+LlmJobClaim *
+llm_job_table_claim(Oid owner, int *n)
+{
+	/* The lowest rank first; in it the earliest. */
+	static Statement q = {
+		"WITH RECURSIVE ranks (rank) AS ("
+		"(SELECT rank FROM llm.job_queue WHERE finished IS NULL AND owner = $1 "
+		"ORDER BY owner, rank LIMIT 1) "
+		"UNION ALL SELECT n.rank FROM ranks AS r, LATERAL (SELECT q.rank FROM llm.job_queue AS q "
+		"WHERE q.finished IS NULL AND q.owner = $1 AND q.rank > r.rank "
+		"ORDER BY q.owner, q.rank LIMIT 1) AS n), "
+		"picked AS (SELECT j.id FROM ranks AS r, LATERAL (SELECT q.id FROM llm.job_queue AS q "
+		"WHERE q.finished IS NULL AND q.owner = $1 AND q.rank = r.rank AND q.due <= $2 "
+		"AND q.state = 'queued' ORDER BY q.owner, q.rank, q.due, q.id LIMIT $3 "
+		"FOR UPDATE SKIP LOCKED) AS j LIMIT $3) "
+		"UPDATE llm.job_queue AS q SET state = 'running', attempts = attempts + 1, "
+		"started = clock_timestamp() FROM picked WHERE q.id = picked.id "
+		"RETURNING q.id, attempts, max_attempts, " ARGUMENT_COLUMNS,
+		3,
+		{OIDOID, TIMESTAMPTZOID, INT8OID}};
+	MemoryContext cxt = CurrentMemoryContext;
+	Datum values[] = {ObjectIdGetDatum(owner), TimestampTzGetDatum(GetCurrentTimestamp()),
+					  Int64GetDatum(*n)};
+	LlmJobUser before;
+	LlmJobClaim *claims;
+
+	llm_job_table_enter(&before);
+	*n = run(&q, values, NULL, OF_TRANSACTION);
+	claims = MemoryContextAllocZero(cxt, sizeof(LlmJobClaim) * Max(*n, 1));
+	for (int i = 0; i < *n; i++)
+	{
+		LlmJobClaim *c = &claims[i];
+
+		c->id = DatumGetInt64(column_not_null(i, 1));
+		c->attempts = DatumGetInt32(column_not_null(i, 2));
+		c->max_attempts = DatumGetInt32(column_not_null(i, 3));
+		for (int a = 0; a < LLM_ARG_COUNT; a++)
+			c->args[a].isnull = true;
+		for (int a = 0; a < (int) lengthof(arguments); a++)
+		{
+			NullableDatum *arg = &c->args[arguments[a].arg];
+
+			arg->value = column(i, 4 + a, &arg->isnull);
+			if (!arg->isnull && !get_typbyval(arguments[a].type))
+				arg->value = copy_varlena(arg->value, cxt);
+		}
+	}
+	llm_job_table_leave(&before);
+	return claims;
+}
+
+/* Ids of rows in SPI_tuptable become `hold` in out, where they have been `from`. */
+static void
+mark(const int64 *ids, int n, int n_rows, LlmJobHold from, LlmJobHold hold, LlmJobHold *out)
+{
+	for (int row = 0; row < n_rows; row++)
+	{
+		int64 id = DatumGetInt64(column_not_null(row, 1));
+
+		for (int i = 0; i < n; i++)
+			if (ids[i] == id && out[i] == from)
+				out[i] = hold;
+	}
+}
+
+void
+llm_job_table_hold(const int64 *ids, int n, bool lock, LlmJobHold *out)
+{
+	static Statement look = {
+		"SELECT id FROM llm.job_queue WHERE id = ANY ($1) AND state = 'running'",
+		1,
+		{INT8ARRAYOID}};
+	static Statement take = {
+		"SELECT id FROM llm.job_queue WHERE id = ANY ($1) AND state = 'running' "
+		"FOR UPDATE SKIP LOCKED",
+		1,
+		{INT8ARRAYOID}};
+	Datum *elems = palloc(sizeof(Datum) * Max(n, 1));
+	LlmJobUser before;
+	Datum array;
+	int n_rows;
+
+	for (int i = 0; i < n; i++)
+	{
+		elems[i] = Int64GetDatum(ids[i]);
+		out[i] = LLM_JOB_LOST;
+	}
+	array = PointerGetDatum(
+		construct_array(elems, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	llm_job_table_enter(&before);
+	n_rows = run(&look, &array, NULL, OF_TRANSACTION);
+	mark(ids, n, n_rows, LLM_JOB_LOST, LLM_JOB_NOT_NOW, out);
+	if (lock)
+	{
+		n_rows = run(&take, &array, NULL, OF_TRANSACTION);
+		mark(ids, n, n_rows, LLM_JOB_NOT_NOW, LLM_JOB_OURS, out);
+	}
+	llm_job_table_leave(&before);
+}
+
+void
+llm_job_table_done(int64 id, Datum result)
+{
+	static Statement q = {"UPDATE llm.job_queue SET state = 'done', finished = clock_timestamp(), "
+						  "result = $2, sqlstate = NULL, message = NULL WHERE id = $1",
+						  2,
+						  {INT8OID, InvalidOid}};
+	Datum values[] = {Int64GetDatum(id), result};
+
+	/* The type's oid is new after DROP and CREATE EXTENSION: but then this is another process. */
+	q.types[1] = HeapTupleHeaderGetTypeId(DatumGetHeapTupleHeader(result));
+	(void) run(&q, values, NULL, OF_TRANSACTION);
+}
+
+void
+llm_job_table_fail(int64 id, int sqlstate, const char *message)
+{
+	static Statement q = {
+		"UPDATE llm.job_queue SET state = 'failed', finished = clock_timestamp(), "
+		"sqlstate = $2, message = $3 WHERE id = $1",
+		3,
+		{INT8OID, TEXTOID, TEXTOID}};
+	Datum values[] = {Int64GetDatum(id), CStringGetTextDatum(unpack_sql_state(sqlstate)),
+					  CStringGetTextDatum(message)};
+
+	(void) run(&q, values, NULL, OF_TRANSACTION);
+}
+
+void
+llm_job_table_retry(int64 id, int delay_ms, bool counts, int sqlstate, const char *message)
+{
+	static Statement q = {"UPDATE llm.job_queue SET state = 'queued', due = $2, "
+						  "attempts = attempts - $3, sqlstate = $4, message = $5 WHERE id = $1",
+						  5,
+						  {INT8OID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID}};
+	TimestampTz due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay_ms);
+	Datum values[] = {Int64GetDatum(id), TimestampTzGetDatum(due), Int32GetDatum(counts ? 0 : 1),
+					  CStringGetTextDatum(unpack_sql_state(sqlstate)),
+					  CStringGetTextDatum(message)};
+
+	(void) run(&q, values, NULL, OF_TRANSACTION);
+}

@@ -1,0 +1,286 @@
+/*
+ * pg/jobs/job_worker.c - the background worker that runs the jobs of one role, as that role.
+ *
+ * Three short transactions per batch: claim (jobs become running, their requests are made), nothing
+ * while the engine generates, write (what has ended is written). Up to CALLS_MAX jobs are in flight
+ * over one connection. The lease of a running job is the role's lock (job_process.h): it ends with
+ * this process, however that ends.
+ *
+ * An error in a transaction ends the process: the requests in flight are lost with the transaction,
+ * and their jobs are queued again by whoever takes the lock next.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/async.h"
+#include "lib/stringinfo.h"
+#include "miscadmin.h"
+#include "pg/call.h"
+#include "pg/compat.h"
+#include "pg/func.h"
+#include "pg/jobs/job_process.h"
+#include "pg/jobs/job_table.h"
+#include "pg/workers.h"
+#include "postmaster/bgworker.h"
+#include "storage/ipc.h"
+#include "utils/errcodes.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+LLM_EXPORTS_BEGIN
+extern PGDLLEXPORT void llm_worker_main(Datum arg);
+LLM_EXPORTS_END
+
+#define CALLS_MAX 128                   /* in flight */
+#define CLAIM_MIN 16                    /* free places before more are claimed */
+#define CALLS_NBYTES (64 * 1024 * 1024) /* of calls in memory before more are claimed */
+#define TICK_MS 20                      /* one wait for the oldest call */
+#define LOOK_MS 1000                    /* between looks that nothing has asked for */
+#define IDLE_MS 2000                    /* without a job before the end */
+#define CHANNEL "llm_jobs"              /* of the notifications */
+
+typedef struct Running
+{
+	int64 id;
+	int attempts;
+	int max_attempts;
+	LlmCall *call;
+} Running;
+
+static Running running[CALLS_MAX]; /* [n_running] in the order of claims */
+static int n_running = 0;
+static MemoryContext calls_cxt = NULL; /* of all calls */
+static char *outage = NULL;            /* why no job can run now; NULL = they can */
+
+static void
+forget(int i)
+{
+	llm_call_free(running[i].call);
+	n_running--;
+	memmove(&running[i], &running[i + 1], sizeof(Running) * (n_running - i));
+}
+
+/* ---- claiming ---- */
+
+static bool
+has_room(void)
+{
+	return n_running + CLAIM_MIN <= CALLS_MAX &&
+		   MemoryContextMemAllocated(calls_cxt, true) < CALLS_NBYTES;
+}
+
+/* The number of jobs that were claimed; -1 when the table was locked. */
+static int
+claim(Oid role)
+{
+	int n = CALLS_MAX - n_running;
+	LlmJobClaim *claims;
+
+	if (!llm_job_process_begin("claiming jobs"))
+		return -1;
+	claims = llm_job_table_claim(role, &n);
+	for (int i = 0; i < n; i++)
+	{
+		Running *r = &running[n_running];
+
+		r->id = claims[i].id;
+		r->attempts = claims[i].attempts;
+		r->max_attempts = claims[i].max_attempts;
+		r->call = llm_call_create(llm_func_of(LLM_FUNC_GENERATE_RESULT), LLM_ARG_COUNT,
+								  claims[i].args, calls_cxt);
+		llm_call_begin(r->call);
+		n_running++;
+	}
+	llm_job_process_end();
+	return n;
+}
+
+/* Cancel at the engine what was cancelled in the table. */
+static void
+drop_lost(void)
+{
+	int64 ids[CALLS_MAX];
+	LlmJobHold hold[CALLS_MAX];
+
+	if (n_running == 0 || !llm_job_process_begin("looking for cancelled jobs"))
+		return;
+	for (int i = 0; i < n_running; i++)
+		ids[i] = running[i].id;
+	llm_job_table_hold(ids, n_running, false, hold);
+	llm_job_process_end();
+	for (int i = n_running - 1; i >= 0; i--)
+		if (hold[i] == LLM_JOB_LOST)
+			forget(i);
+}
+
+/* ---- writing ---- */
+
+/* No engine, or a quota that is spent: no fault of the job, and others will fare the same. */
+static bool
+is_outage(int sqlstate)
+{
+	return sqlstate == ERRCODE_CONNECTION_FAILURE ||
+		   sqlstate == ERRCODE_CONFIGURATION_LIMIT_EXCEEDED;
+}
+
+/* What may work another time. */
+static bool
+is_passing(int sqlstate)
+{
+	return sqlstate == ERRCODE_LOCK_NOT_AVAILABLE || sqlstate == ERRCODE_OUT_OF_MEMORY ||
+		   sqlstate == ERRCODE_QUERY_CANCELED;
+}
+
+/* The row of a call that has ended, which is locked. True when that is the job's end. */
+static bool
+write_end(const Running *r, Datum result)
+{
+	const LlmFailure *f = llm_call_failure(r->call);
+
+	if (f == NULL)
+	{
+		llm_job_table_done(r->id, result);
+		return true;
+	}
+	if (is_outage(f->sqlstate))
+	{
+		llm_job_table_retry(r->id, 0, false, f->sqlstate, f->message);
+		if (outage == NULL)
+			outage = MemoryContextStrdup(TopMemoryContext, f->message);
+		return false;
+	}
+	if (is_passing(f->sqlstate) && r->attempts < r->max_attempts)
+	{
+		llm_job_table_retry(r->id, llm_workers_backoff_ms(r->attempts), true, f->sqlstate,
+							f->message);
+		return false;
+	}
+	llm_job_table_fail(r->id, f->sqlstate, f->message);
+	return true;
+}
+
+/* Write what has ended in one transaction; those whose rows are locked by others stay. */
+static void
+write_ended(void)
+{
+	int64 ids[CALLS_MAX];
+	Running *ended[CALLS_MAX];
+	LlmJobHold hold[CALLS_MAX];
+	Datum results[CALLS_MAX];
+	int n = 0;
+	int n_done = 0;
+	LlmJobUser before;
+	StringInfoData payload;
+	bool well = false;
+
+	for (int i = 0; i < n_running; i++)
+	{
+		if (!llm_call_finished(running[i].call))
+			continue;
+		ids[n] = running[i].id;
+		ended[n++] = &running[i];
+	}
+	if (n == 0 || !llm_job_process_begin("writing results"))
+		return;
+	initStringInfo(&payload);
+	llm_job_table_hold(ids, n, true, hold);
+	for (int i = 0; i < n; i++)
+	{
+		bool isnull;
+		bool failed;
+
+		if (hold[i] == LLM_JOB_OURS && llm_call_failure(ended[i]->call) == NULL)
+			results[i] = llm_call_result(ended[i]->call, &isnull, &failed);
+	}
+	llm_job_table_enter(&before);
+	for (int i = 0; i < n; i++)
+	{
+		if (hold[i] != LLM_JOB_OURS || !write_end(ended[i], results[i]))
+			continue;
+		appendStringInfo(&payload, n_done++ == 0 ? INT64_FORMAT : "," INT64_FORMAT, ids[i]);
+		well = well || llm_call_failure(ended[i]->call) == NULL;
+	}
+	llm_job_table_leave(&before);
+	if (n_done > 0)
+		Async_Notify(CHANNEL, payload.data);
+	llm_job_process_end();
+	llm_workers_finished();
+	if (well)
+		llm_workers_well();
+	for (int i = n - 1; i >= 0; i--)
+		if (hold[i] != LLM_JOB_NOT_NOW)
+			forget((int) (ended[i] - running));
+}
+
+/* ---- the loop ---- */
+
+/* Wait for the oldest call that has not ended; those of rows that others hold wait as well. */
+static void
+wait_for_calls(void)
+{
+	for (int i = 0; i < n_running; i++)
+	{
+		if (llm_call_finished(running[i].call))
+			continue;
+		(void) llm_call_wait_at_most(running[i].call, TICK_MS);
+		return;
+	}
+	llm_job_process_sleep(TICK_MS);
+}
+
+static void
+work(Oid role)
+{
+	TimestampTz looked = 0;
+	TimestampTz busy = GetCurrentTimestamp();
+	bool more = true; /* there may be jobs to claim */
+
+	for (;;)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		bool claiming = outage == NULL && !llm_workers_must_yield();
+
+		llm_job_process_check();
+		if (llm_workers_take_wake() || now >= TimestampTzPlusMilliseconds(looked, LOOK_MS))
+		{
+			drop_lost();
+			looked = now;
+			more = true;
+		}
+		if (claiming && more && has_room())
+		{
+			int n_free = CALLS_MAX - n_running;
+
+			more = claim(role) == n_free;
+		}
+		if (n_running > 0)
+		{
+			wait_for_calls();
+			write_ended();
+			busy = now;
+		}
+		else if (!claiming || now >= TimestampTzPlusMilliseconds(busy, IDLE_MS))
+			break;
+		else
+			llm_job_process_sleep(LOOK_MS);
+	}
+}
+
+void
+llm_worker_main(Datum arg)
+{
+	Oid role;
+
+	memcpy(&role, MyBgworkerEntry->bgw_extra, sizeof(role));
+	llm_job_process_connect(DatumGetObjectId(arg), role);
+	calls_cxt = AllocSetContextCreate(TopMemoryContext, "llm_infer jobs", ALLOCSET_DEFAULT_SIZES);
+	while (!llm_job_process_begin("taking over"))
+		llm_job_process_sleep(LOOK_MS);
+	(void) llm_job_process_lock_role(role, true);
+	llm_job_table_release(role);
+	llm_job_process_end();
+	work(role);
+	if (outage != NULL)
+		llm_workers_end_paused(outage);
+	proc_exit(0);
+}

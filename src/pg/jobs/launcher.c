@@ -1,0 +1,279 @@
+/*
+ * pg/jobs/launcher.c - the background worker of a database that starts workers of roles.
+ *
+ * It runs no user's code and connects as a superuser: it only looks at llm.job_queue. One turn: queue
+ * what lost its worker, see which owners have jobs that are due, start their workers, those that were
+ * served longest ago first, remove expired jobs, sleep until something is due. It ends when nothing is
+ * queued and no prepared transaction could queue something.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_authid.h"
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "pg/compat.h"
+#include "pg/guc.h"
+#include "pg/jobs/job_process.h"
+#include "pg/jobs/job_table.h"
+#include "pg/workers.h"
+#include "storage/ipc.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+LLM_EXPORTS_BEGIN
+extern PGDLLEXPORT void llm_launcher_main(Datum arg);
+LLM_EXPORTS_END
+
+#define LOOK_MS 5000     /* the longest sleep while there are jobs */
+#define BUSY_MS 500      /* while an owner has no worker yet */
+#define IDLE_MS 2000     /* without jobs before the end, once there have been some */
+#define ROLE_MS 2000     /* between looks at a role that may not log in */
+#define EXPIRE_MS 60000  /* between looks for expired jobs */
+#define GIVE_WAY_MS 1000 /* without a single worker, before another database may try; up to twice */
+
+/* An owner that has been served. */
+typedef struct Served
+{
+	Oid owner;
+	TimestampTz when;
+} Served;
+
+static List *served = NIL;          /* Served *, in TopMemoryContext */
+static TimestampTz placeless_since; /* no worker could be started, and none runs; 0 = not so */
+static MemoryContext turn_cxt;
+
+static Served *
+served_of(Oid owner)
+{
+	MemoryContext old;
+	Served *s;
+	ListCell *lc;
+
+	foreach (lc, served)
+	{
+		s = lfirst(lc);
+		if (s->owner == owner)
+			return s;
+	}
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	s = palloc0(sizeof(Served));
+	s->owner = owner;
+	served = lappend(served, s);
+	MemoryContextSwitchTo(old);
+	return s;
+}
+
+static int
+compare_lanes(const void *a, const void *b)
+{
+	TimestampTz x = served_of(((const LlmJobLane *) a)->owner)->when;
+	TimestampTz y = served_of(((const LlmJobLane *) b)->owner)->when;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Jobs of roles whose worker is gone without a new one. */
+static void
+release_lost(void)
+{
+	int n;
+	Oid *owners = llm_job_table_running(&n);
+
+	for (int i = 0; i < n; i++)
+		if (llm_job_process_lock_role(owners[i], false))
+			llm_job_table_release(owners[i]);
+}
+
+/* May a worker connect as the role? Else its jobs fail, or wait. */
+static bool
+check_role(Oid role)
+{
+	HeapTuple tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
+	Form_pg_authid form;
+	bool ok;
+
+	if (!HeapTupleIsValid(tuple))
+	{
+		llm_job_table_fail_all(role, ERRCODE_UNDEFINED_OBJECT,
+							   psprintf("role with OID %u does not exist", role));
+		llm_workers_finished();
+		return false;
+	}
+	form = (Form_pg_authid) GETSTRUCT(tuple);
+	ok = form->rolcanlogin;
+	if (!ok)
+		llm_workers_pause(role, psprintf("role \"%s\" may not log in", NameStr(form->rolname)),
+						  ROLE_MS);
+	ReleaseSysCache(tuple);
+	return ok;
+}
+
+static void
+expire(void)
+{
+	static TimestampTz last = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (llm_guc_job_retention < 0 || now < TimestampTzPlusMilliseconds(last, EXPIRE_MS))
+		return;
+	if (!llm_job_table_expire(
+			TimestampTzPlusMilliseconds(now, -(int64) llm_guc_job_retention * 1000)))
+		last = now;
+}
+
+/* What the table says; false when it was locked. In turn_cxt. */
+static bool
+look(LlmJobLane **lanes, int *n, bool *prepared)
+{
+	MemoryContextReset(turn_cxt);
+	if (!llm_job_process_begin("looking for jobs"))
+		return false;
+	MemoryContextSwitchTo(turn_cxt);
+	release_lost();
+	expire();
+	*lanes = llm_job_table_lanes(n);
+	*prepared = *n == 0 && llm_job_table_prepared();
+	for (int i = 0; i < *n; i++)
+		if ((*lanes)[i].due != DT_NOEND && !check_role((*lanes)[i].owner))
+			(*lanes)[i].due = DT_NOEND;
+	llm_job_process_end();
+	return true;
+}
+
+/* Start the workers that are due. When to look again, in ms. */
+static long
+start_workers(LlmJobLane *lanes, int n)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	long next = LOOK_MS;
+
+	qsort(lanes, n, sizeof(LlmJobLane), compare_lanes);
+	for (int i = 0; i < n; i++)
+	{
+		LlmWorker w;
+
+		if (lanes[i].due == DT_NOEND)
+			continue;
+		if (lanes[i].due > now)
+		{
+			next = Min(next, TimestampDifferenceMilliseconds(now, lanes[i].due) + 1);
+			continue;
+		}
+		if (llm_workers_find(MyDatabaseId, lanes[i].owner, &w) && w.state == LLM_WORKER_PAUSED &&
+			w.until > now)
+			next = Min(next, TimestampDifferenceMilliseconds(now, w.until) + 1);
+		else if (llm_workers_start_role(lanes[i].owner))
+			served_of(lanes[i].owner)->when = now;
+		else
+		{
+			llm_workers_ask_yield();
+			next = Min(next, BUSY_MS);
+		}
+	}
+	return next;
+}
+
+/* Entries of roles that have no jobs say nothing any more. True when a worker runs, or starts. */
+static bool
+tidy(const LlmJobLane *lanes, int n)
+{
+	int n_entries;
+	LlmWorker *list = llm_workers_list(MyDatabaseId, &n_entries);
+	bool any = false;
+
+	for (int i = 0; i < n_entries; i++)
+	{
+		bool has_jobs = false;
+
+		if (!OidIsValid(list[i].role))
+			continue;
+		if (list[i].state == LLM_WORKER_RUNNING || list[i].state == LLM_WORKER_STARTING)
+		{
+			any = true;
+			continue;
+		}
+		for (int j = 0; j < n; j++)
+			has_jobs = has_jobs || lanes[j].owner == list[i].role;
+		if (!has_jobs)
+			llm_workers_forget_pause(list[i].role);
+	}
+	return any;
+}
+
+/* Two launchers that hold each other's places would wait for ever. True when this one should go. */
+static bool
+must_give_way(bool any_worker)
+{
+	static int patience_ms = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	int n;
+	LlmWorker *list = llm_workers_list(MyDatabaseId, &n);
+	bool placeless = false;
+
+	if (!any_worker && llm_workers_must_yield())
+		return true;
+	for (int i = 0; i < n; i++)
+		placeless = placeless || (OidIsValid(list[i].role) && list[i].state == LLM_WORKER_WANTED &&
+								  list[i].reason[0] != '\0');
+	if (any_worker || !placeless)
+		placeless_since = 0;
+	else if (placeless_since == 0)
+	{
+		placeless_since = now;
+		patience_ms = GIVE_WAY_MS + (int) (GIVE_WAY_MS * pg_prng_double(&pg_global_prng_state));
+	}
+	return placeless_since != 0 && now >= TimestampTzPlusMilliseconds(placeless_since, patience_ms);
+}
+
+/* One turn: how long to sleep, 0 = it is over. */
+static long
+turn(void)
+{
+	static TimestampTz busy = 0; /* there was something to do; 0 = never */
+	LlmJobLane *lanes;
+	int n;
+	bool prepared;
+	bool any_worker;
+	bool woken = llm_workers_take_wake();
+	TimestampTz now = GetCurrentTimestamp();
+	long next;
+
+	if (!look(&lanes, &n, &prepared))
+		return BUSY_MS;
+	MemoryContextSwitchTo(turn_cxt);
+	next = start_workers(lanes, n);
+	any_worker = tidy(lanes, n);
+	if (must_give_way(any_worker))
+	{
+		llm_workers_well();
+		llm_workers_end_paused(LLM_WORKERS_NO_SLOT);
+		return 0;
+	}
+	if (n > 0 || any_worker || woken)
+		busy = now;
+	if (n > 0 || any_worker || prepared)
+		return next;
+	return busy == 0 || now >= TimestampTzPlusMilliseconds(busy, IDLE_MS) ? 0 : BUSY_MS;
+}
+
+void
+llm_launcher_main(Datum arg)
+{
+	long sleep_ms;
+
+	llm_job_process_connect(DatumGetObjectId(arg), InvalidOid);
+	turn_cxt =
+		AllocSetContextCreate(TopMemoryContext, "llm_infer launcher", ALLOCSET_DEFAULT_SIZES);
+	for (;;)
+	{
+		llm_job_process_check();
+		sleep_ms = turn();
+		if (sleep_ms == 0)
+			break;
+		llm_job_process_sleep(sleep_ms);
+	}
+	proc_exit(0);
+}

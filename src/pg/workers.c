@@ -1,0 +1,540 @@
+/* pg/workers.c - the table of workers, its starts and its ends; the lock note is in the header. */
+#include "postgres.h"
+
+#include "pg/workers.h"
+
+#include <signal.h>
+
+#include "access/xlog.h"
+#include "common/pg_prng.h"
+#include "miscadmin.h"
+#include "pg/compat.h"
+#include "pg/shmem.h"
+#include "postmaster/bgworker.h"
+#include "storage/condition_variable.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#define RETRY_MS 1000         /* while no background worker is free */
+#define BACKOFF_LAST_MS 60000 /* the longest delay after failures */
+#define LOOK_MS 60000         /* the supervisor's, when nothing is due */
+#define STARVED_MS 1000       /* without a place for so long: others should make room */
+#define NOT_CONNECTED "its worker could not connect, the server log says why"
+#define ENDED_BADLY "its worker ended, the server log says why"
+
+typedef struct Table
+{
+	LWLock *lock; /* guards entries and n */
+	int n;
+	LlmWorker entries[LLM_WORKERS_MAX]; /* [n] in use, in no order */
+	ConditionVariable finished;
+} Table;
+
+static Table *table = NULL;
+static Oid my_database = InvalidOid; /* of this process's entry */
+static Oid my_role = InvalidOid;
+static bool connected = false;
+static const char *pause_reason = NULL; /* to leave behind; memory of the process */
+
+Size
+llm_workers_nbytes(void)
+{
+	return sizeof(Table);
+}
+
+void
+llm_workers_startup(LWLock *lock)
+{
+	bool found;
+
+	table = ShmemInitStruct("llm_infer workers", sizeof(Table), &found);
+	if (found)
+		return;
+	memset(table, 0, sizeof(*table));
+	table->lock = lock;
+	ConditionVariableInit(&table->finished);
+}
+
+/* ---- entries; the caller holds the lock ---- */
+
+static LlmWorker *
+find(Oid database, Oid role)
+{
+	for (int i = 0; i < table->n; i++)
+		if (table->entries[i].database == database && table->entries[i].role == role)
+			return &table->entries[i];
+	return NULL;
+}
+
+static void
+set_state(LlmWorker *w, LlmWorkerState state, const char *reason)
+{
+	w->state = state;
+	w->since = GetCurrentTimestamp();
+	w->until = 0;
+	strlcpy(w->reason, reason, sizeof(w->reason));
+}
+
+static LlmWorker *
+enter(Oid database, Oid role)
+{
+	LlmWorker *w;
+
+	if (table->n == LLM_WORKERS_MAX)
+		return NULL;
+	w = &table->entries[table->n++];
+	memset(w, 0, sizeof(*w));
+	w->database = database;
+	w->role = role;
+	set_state(w, LLM_WORKER_WANTED, "");
+	return w;
+}
+
+static void
+drop(LlmWorker *w)
+{
+	*w = table->entries[--table->n];
+}
+
+static void
+pause_for(LlmWorker *w, const char *reason, int ms)
+{
+	set_state(w, LLM_WORKER_PAUSED, reason);
+	w->until = TimestampTzPlusMilliseconds(w->since, ms);
+}
+
+static void
+set_latch(const LlmWorker *w)
+{
+	if (w->state == LLM_WORKER_RUNNING)
+		SetLatch(&ProcGlobal->allProcs[w->proc].procLatch);
+}
+
+static void
+wake_launcher(Oid database)
+{
+	LlmWorker *w = find(database, InvalidOid);
+
+	if (w == NULL)
+		return;
+	w->woken = true;
+	set_latch(w);
+}
+
+/* A process that was registered and has never been seen. */
+static bool
+is_lost(const LlmWorker *w, TimestampTz now)
+{
+	return w->state == LLM_WORKER_STARTING &&
+		   now >= TimestampTzPlusMilliseconds(w->since, LLM_WORKERS_START_MS);
+}
+
+/* ---- anybody ---- */
+
+bool
+llm_workers_wake(Oid database)
+{
+	bool room = true;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < table->n; i++)
+	{
+		if (table->entries[i].database != database)
+			continue;
+		table->entries[i].woken = true;
+		set_latch(&table->entries[i]);
+	}
+	if (find(database, InvalidOid) == NULL)
+		room = enter(database, InvalidOid) != NULL;
+	LWLockRelease(table->lock);
+	llm_shmem_wake_supervisor();
+	return room;
+}
+
+bool
+llm_workers_find(Oid database, Oid role, LlmWorker *out)
+{
+	const LlmWorker *w;
+
+	LWLockAcquire(table->lock, LW_SHARED);
+	w = find(database, role);
+	if (w != NULL)
+		*out = *w;
+	LWLockRelease(table->lock);
+	return w != NULL;
+}
+
+LlmWorker *
+llm_workers_list(Oid database, int *n)
+{
+	LlmWorker *list = palloc(sizeof(LlmWorker) * LLM_WORKERS_MAX);
+
+	*n = 0;
+	LWLockAcquire(table->lock, LW_SHARED);
+	for (int i = 0; i < table->n; i++)
+		if (table->entries[i].database == database)
+			list[(*n)++] = table->entries[i];
+	LWLockRelease(table->lock);
+	return list;
+}
+
+bool
+llm_workers_hold(Oid database, int ms)
+{
+	bool any = false;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < table->n; i++)
+	{
+		LlmWorker *w = &table->entries[i];
+
+		if (w->database != database)
+			continue;
+		any = true;
+		if (w->state == LLM_WORKER_RUNNING)
+			kill(w->pid, SIGTERM);
+		pause_for(w, "its database is being copied, moved or dropped", ms);
+	}
+	LWLockRelease(table->lock);
+	return any;
+}
+
+void
+llm_workers_release(Oid database)
+{
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = table->n - 1; i >= 0; i--)
+	{
+		LlmWorker *w = &table->entries[i];
+
+		if (w->database != database)
+			continue;
+		if (OidIsValid(w->role))
+			drop(w);
+		else if (w->state == LLM_WORKER_PAUSED)
+			set_state(w, LLM_WORKER_WANTED, "");
+	}
+	LWLockRelease(table->lock);
+	llm_shmem_wake_supervisor();
+}
+
+void
+llm_workers_finished(void)
+{
+	ConditionVariableBroadcast(&table->finished);
+}
+
+void
+llm_workers_prepare_wait(void)
+{
+	ConditionVariablePrepareToSleep(&table->finished);
+}
+
+void
+llm_workers_wait_finished(long timeout_ms)
+{
+	static uint32 wait_event = 0;
+
+	(void) ConditionVariableTimedSleep(&table->finished, timeout_ms,
+									   llm_compat_wait_event(&wait_event, "LlmInferJob"));
+}
+
+void
+llm_workers_end_wait(void)
+{
+	ConditionVariableCancelSleep();
+}
+
+/* ---- starting ---- */
+
+/* False when the postmaster has no place for one more. */
+static bool
+start_process(const char *function, const char *name, Oid database, Oid role)
+{
+	BackgroundWorker worker;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_main_arg = ObjectIdGetDatum(database);
+	memcpy(worker.bgw_extra, &role, sizeof(role));
+	snprintf(worker.bgw_library_name, BGW_MAXLEN, "llm_infer");
+	snprintf(worker.bgw_function_name, BGW_MAXLEN, "%s", function);
+	snprintf(worker.bgw_name, BGW_MAXLEN, "%s", name);
+	snprintf(worker.bgw_type, BGW_MAXLEN, "%s", name);
+	return RegisterDynamicBackgroundWorker(&worker, NULL);
+}
+
+/* Start the process of an entry; the caller holds the lock, which the postmaster does not need. */
+static bool
+start_entry(LlmWorker *w)
+{
+	bool ok =
+		OidIsValid(w->role)
+			? start_process("llm_worker_main", "llm_infer worker", w->database, w->role)
+			: start_process("llm_launcher_main", "llm_infer launcher", w->database, InvalidOid);
+
+	if (ok)
+		set_state(w, LLM_WORKER_STARTING, "");
+	else if (w->state != LLM_WORKER_WANTED || w->reason[0] == '\0')
+		set_state(w, LLM_WORKER_WANTED, LLM_WORKERS_NO_SLOT);
+	return ok;
+}
+
+static bool
+is_due(const LlmWorker *w, TimestampTz now)
+{
+	return w->state == LLM_WORKER_WANTED || (w->state == LLM_WORKER_PAUSED && now >= w->until) ||
+		   is_lost(w, now);
+}
+
+long
+llm_workers_supervise(bool settings_changed)
+{
+	static bool starter_due = true; /* databases that the settings name */
+	TimestampTz now = GetCurrentTimestamp();
+	long next = LOOK_MS;
+
+	starter_due = starter_due || settings_changed;
+	/* After a promotion this process notices by itself, within a turn. */
+	if (RecoveryInProgress())
+		return next;
+	if (starter_due)
+		starter_due =
+			!start_process("llm_starter_main", "llm_infer starter", InvalidOid, InvalidOid);
+	if (starter_due)
+		next = RETRY_MS;
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < table->n; i++)
+	{
+		LlmWorker *w = &table->entries[i];
+
+		if (OidIsValid(w->role))
+			continue;
+		if (is_due(w, now) && !start_entry(w))
+			next = Min(next, RETRY_MS);
+		else if (w->state == LLM_WORKER_PAUSED)
+			next = Min(next, TimestampDifferenceMilliseconds(now, w->until) + 1);
+	}
+	LWLockRelease(table->lock);
+	return next;
+}
+
+bool
+llm_workers_start_role(Oid role)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int n_others = 0;
+	bool ok = true;
+	LlmWorker *w;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < table->n; i++)
+	{
+		w = &table->entries[i];
+		if (w->database == MyDatabaseId && OidIsValid(w->role) && w->role != role &&
+			(w->state == LLM_WORKER_RUNNING || w->state == LLM_WORKER_STARTING))
+			n_others++;
+	}
+	w = find(MyDatabaseId, role);
+	if (w == NULL)
+		w = enter(MyDatabaseId, role);
+	if (w == NULL)
+		ok = false;
+	else if (is_due(w, now))
+		ok = n_others < LLM_WORKERS_ROLES_MAX && start_entry(w);
+	LWLockRelease(table->lock);
+	return ok;
+}
+
+void
+llm_workers_pause(Oid role, const char *reason, int ms)
+{
+	LlmWorker *w;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	w = find(MyDatabaseId, role);
+	if (w == NULL)
+		w = enter(MyDatabaseId, role);
+	if (w != NULL && w->state != LLM_WORKER_RUNNING && w->state != LLM_WORKER_STARTING)
+		pause_for(w, reason, ms);
+	LWLockRelease(table->lock);
+}
+
+void
+llm_workers_forget_pause(Oid role)
+{
+	LlmWorker *w;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	w = find(MyDatabaseId, role);
+	if (w != NULL && w->state != LLM_WORKER_RUNNING && w->state != LLM_WORKER_STARTING)
+		drop(w);
+	LWLockRelease(table->lock);
+}
+
+void
+llm_workers_ask_yield(void)
+{
+	LlmWorker *oldest = NULL;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < table->n; i++)
+	{
+		LlmWorker *w = &table->entries[i];
+
+		if (w->database == MyDatabaseId && OidIsValid(w->role) && w->state == LLM_WORKER_RUNNING &&
+			(oldest == NULL || w->since < oldest->since))
+			oldest = w;
+	}
+	if (oldest != NULL && !oldest->yield &&
+		GetCurrentTimestamp() >= TimestampTzPlusMilliseconds(oldest->since, LLM_WORKERS_TURN_MS))
+	{
+		oldest->yield = true;
+		set_latch(oldest);
+	}
+	LWLockRelease(table->lock);
+}
+
+/* ---- a worker, or a launcher ---- */
+
+int
+llm_workers_backoff_ms(int n)
+{
+	double ms = Min(1000.0 * (double) (1 << Min(Max(n - 1, 0), 20)), BACKOFF_LAST_MS);
+
+	return (int) (ms * (0.5 + 0.5 * pg_prng_double(&pg_global_prng_state)));
+}
+
+/* What is left of this process's entry. The caller holds the lock. */
+static void
+give_up(LlmWorker *w, bool badly)
+{
+	bool is_launcher = !OidIsValid(my_role);
+
+	w->pid = 0;
+	w->yield = false;
+	if (w->state == LLM_WORKER_PAUSED)
+		return; /* held */
+	if (is_launcher && !connected)
+		drop(w); /* the database is gone, or takes no connections */
+	else if (pause_reason != NULL || badly)
+	{
+		const char *reason = pause_reason ? pause_reason : connected ? ENDED_BADLY : NOT_CONNECTED;
+
+		w->failures++;
+		pause_for(w, reason, Max(llm_workers_backoff_ms(w->failures), 1000));
+	}
+	else if (is_launcher && w->woken)
+		set_state(w, LLM_WORKER_WANTED, "");
+	else
+		drop(w);
+}
+
+/* before_shmem_exit */
+static void
+detach(int code, Datum arg)
+{
+	LlmWorker *w;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	w = find(my_database, my_role);
+	if (w != NULL && w->pid == MyProcPid)
+		give_up(w, code != 0);
+	if (OidIsValid(my_role))
+		wake_launcher(my_database);
+	LWLockRelease(table->lock);
+	if (!OidIsValid(my_role))
+		llm_shmem_wake_supervisor();
+}
+
+void
+llm_workers_attach(Oid database, Oid role)
+{
+	LlmWorker *w;
+	bool wanted;
+
+	my_database = database;
+	my_role = role;
+	before_shmem_exit(detach, 0);
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	w = find(database, role);
+	wanted = w != NULL && w->state == LLM_WORKER_STARTING;
+	if (wanted)
+	{
+		set_state(w, LLM_WORKER_RUNNING, "");
+		w->pid = MyProcPid;
+		w->proc = llm_compat_proc_number();
+		w->woken = w->yield = false;
+	}
+	LWLockRelease(table->lock);
+	if (!wanted)
+		proc_exit(0);
+}
+
+void
+llm_workers_connected(void)
+{
+	connected = true;
+}
+
+bool
+llm_workers_take_wake(void)
+{
+	LlmWorker *w;
+	bool woken;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	w = find(my_database, my_role);
+	woken = w != NULL && w->woken;
+	if (w != NULL)
+		w->woken = false;
+	LWLockRelease(table->lock);
+	return woken;
+}
+
+bool
+llm_workers_must_yield(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz starved = TimestampTzPlusMilliseconds(now, -STARVED_MS);
+	const LlmWorker *w;
+	bool yield;
+
+	LWLockAcquire(table->lock, LW_SHARED);
+	w = find(my_database, my_role);
+	yield = w == NULL || w->yield;
+	if (w != NULL && now >= TimestampTzPlusMilliseconds(w->since, LLM_WORKERS_TURN_MS))
+	{
+		for (int i = 0; i < table->n; i++)
+		{
+			const LlmWorker *other = &table->entries[i];
+
+			if (other->database != my_database && other->state == LLM_WORKER_WANTED &&
+				other->reason[0] != '\0' && other->since <= starved)
+				yield = true;
+		}
+	}
+	LWLockRelease(table->lock);
+	return yield;
+}
+
+void
+llm_workers_well(void)
+{
+	LlmWorker *w;
+
+	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	w = find(my_database, my_role);
+	if (w != NULL)
+		w->failures = 0;
+	LWLockRelease(table->lock);
+}
+
+void
+llm_workers_end_paused(const char *reason)
+{
+	pause_reason = reason;
+}

@@ -1,0 +1,209 @@
+# Chaos for a while: sessions run random statements that check themselves, while backends are cancelled and
+# terminated, engines killed and stopped, settings reloaded, models, rights, quotas, databases and tables changed. Then
+# the audit: no row was wrong, no error is one that nothing explains, nothing is left in flight, memory and
+# descriptors are flat. A slice of 20 s; LLM_CHAOS_MINUTES of it with scripts/test chaos.
+use strict;
+use warnings;
+use LlmCluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time sleep);
+
+my $minutes = $ENV{LLM_CHAOS_MINUTES} || 1 / 3;
+my $seed = $ENV{LLM_TEST_SEED} || time() % 100000;
+my $n_sessions = 6;
+srand($seed);
+diag "chaos for $minutes min, seed $seed";
+
+my $node = llm_cluster('chaos', conf => <<'CONF');
+max_connections = 40
+deadlock_timeout = '100ms'
+llm_infer.engine_timeout = '4s'
+llm_infer.kv_cache_memory = '512kB'
+llm_infer.default_model = 'echo'
+CONF
+$node->safe_psql('postgres', q{
+	CREATE ROLE guest LOGIN;
+	GRANT pg_read_all_stats TO guest;
+	CREATE TABLE docs (id int PRIMARY KEY, body text, kind int);
+	INSERT INTO docs SELECT i, 'doc ' || i || repeat(' word', i % 9) FROM generate_series(1, 400) i;
+	CREATE TABLE answers (id int, body text, answer text);
+	CREATE MATERIALIZED VIEW answered AS SELECT id, body, llm_generate(body) AS t FROM docs WHERE id <= 20;
+	CREATE UNIQUE INDEX ON answered (id);
+	GRANT ALL ON docs, answers, answered TO guest;
+	-- the work of a function and what it catches
+	CREATE FUNCTION guarded(p text) RETURNS text LANGUAGE plpgsql AS $$
+	BEGIN RETURN llm_generate(p); EXCEPTION WHEN internal_error THEN RETURN 'caught'; END $$;
+});
+
+# ---- statements: each prints 'ok' when its rows are right ----
+
+my $n_statements = 0;
+
+sub one_of { return $_[ rand @_ ] }
+
+# Rows whose texts must be their prompts.
+sub all_equal
+{
+	my ($rows, $text, $prompt) = @_;
+	return "SELECT CASE WHEN count(*) FILTER (WHERE t IS DISTINCT FROM p) = 0 THEN 'ok' ELSE 'wrong: ' || "
+	  . "string_agg(coalesce(t, '-') || ' for ' || p, ', ') FILTER (WHERE t IS DISTINCT FROM p) END "
+	  . "FROM (SELECT $prompt AS p, $text AS t FROM $rows OFFSET 0) s";
+}
+
+sub statement
+{
+	my $k = ++$n_statements;
+	my $n = 1 + int rand 60;
+	my $model = one_of(('NULL') x 6, "'m1'", "'m2'");
+	my $t = one_of(0, 0, 1);
+	my $docs = "(SELECT id, 'q$k ' || body AS b FROM docs WHERE id <= $n ORDER BY id) d";
+	my $call = "llm_generate(b, $model, temperature => $t, on_error => '" . one_of('error', 'error', 'null') . "')";
+	# what on_error hides is no answer: NULL is right where a call may fail
+	$call = "coalesce($call, b)" if $call =~ /null/;
+	return one_of(
+		(sub { all_equal($docs, $call, 'b') }) x 3,
+		sub { 'SET llm_infer.enable_batch = off; ' . all_equal($docs, $call, 'b') . '; RESET llm_infer.enable_batch' },
+		sub { all_equal("$docs LEFT JOIN LATERAL (SELECT llm_generate(b) AS x) l ON true WHERE llm_generate(b) LIKE 'q%'", 'x', 'b') },
+		sub { "BEGIN; DECLARE c" . one_of('', ' NO SCROLL') . " CURSOR" . one_of('', '', ' WITH HOLD') . " FOR SELECT $call FROM $docs; MOVE "
+			  . int(rand 20) . ' FROM c; CLOSE c; ' . one_of('COMMIT', 'ROLLBACK') . ";\nROLLBACK; SELECT 'ok'" },
+		sub { all_equal($docs, "(SELECT string_agg(s, '') FROM llm_generate_stream(b) s)", 'b') },
+		sub { all_equal($docs, "array_to_string(llm_generate(ARRAY[b, b || ' again']), '|')", q{b || '|' || b || ' again'}) },
+		sub { "SELECT CASE WHEN cardinality(llm_generate(ARRAY['n$k', NULL], temperature => 1, options => '{\"n\": 3}')) = 6 THEN 'ok' ELSE 'wrong: n' END" },
+		sub { all_equal("generate_series(1, $n) i", 'llm_detokenize(llm_tokenize(i::text))', 'i::text') },
+		sub { all_equal($docs, q{CASE WHEN id % 3 = 0 THEN guarded('@error=odd ' || b) ELSE guarded(b) END}, q{CASE WHEN id % 3 = 0 THEN 'caught' ELSE b END}) },
+		sub { "BEGIN; INSERT INTO answers SELECT id, b, $call FROM $docs; SAVEPOINT a;\nUPDATE answers SET answer = llm_generate(body || ' 2') WHERE id < 5;\n"
+			  . "ROLLBACK TO a;\n" . all_equal("(SELECT body AS b, answer FROM answers WHERE body LIKE 'q$k %') d", 'answer', 'b') . ";\nROLLBACK" },
+		sub { "SET statement_timeout = " . int(1 + rand 150) . "; SELECT llm_generate('\@tokens=3000 x', max_tokens => 3500) FROM generate_series(1, $n);\n"
+			  . "RESET statement_timeout; SELECT 'ok'" },
+		sub { "SET llm_infer.timeout = " . int(1 + rand 30) . "; SELECT llm_generate('\@slow=1 \@tokens=900 x', max_tokens => 950) FROM generate_series(1, $n);\n"
+			  . "RESET llm_infer.timeout; SELECT 'ok'" },
+		sub { "SET llm_infer.max_statement_tokens = " . int(50 + rand 500) . '; ' . all_equal($docs, $call, 'b') . ";\nRESET llm_infer.max_statement_tokens" },
+		sub { 'SELECT count(*) FROM (SELECT ' . $call . " FROM $docs LIMIT " . int(rand 10) . ") s; SELECT 'ok'" },
+		sub { 'SET ROLE guest; ' . all_equal($docs, $call, 'b') . ";\nRESET ROLE" },
+		sub { "PREPARE p(text) AS SELECT llm_generate(\$1 || b) AS t FROM $docs; EXECUTE p('\@error=no ');\n" . "DEALLOCATE p; SELECT 'ok'" },
+		sub { 'REFRESH MATERIALIZED VIEW' . one_of('', ' CONCURRENTLY') . " answered;\n" . all_equal('answered', 't', 'body') },
+		sub { all_equal('answered', one_of('t', 'llm_generate(body)'), 'body') },
+		sub { "ALTER TABLE docs ALTER kind TYPE " . one_of(qw(int bigint numeric)) . "; SELECT 'ok'" },
+		sub { "SELECT llm_pin_prefix('pin $k " . ('p' x int rand 300) . "') > 0; SELECT 'ok'" },
+		sub { q{SELECT count(*) FROM } . one_of(map { "llm.$_" } qw(models stat_engine stat_models stat_users stat_activity prefix_cache)) . "; SELECT 'ok'" },
+		sub { "EXPLAIN (ANALYZE, FORMAT JSON) SELECT $call FROM $docs; SELECT 'ok'" },
+		sub { one_of("DISCARD ALL; SELECT 'ok'", "SELECT llm_model_unload('m1'); SELECT 'ok'") })->();
+}
+
+# Errors that cancels, terminations, timeouts, dropped models and rights, quotas, limits, deadlocks and the engine's deaths explain.
+my %explained = map { $_ => 1 } qw(57014 57P01 55P03 42704 42501 53400 53200 08006 0A000 58000 40P01 55000 25P02 3B001 26000 34000 42P01 XX000);
+# XX000 of the echo device's own, and of a statement that has been sent again and again
+my $internal = qr/XX000: (?:odd|no|the engine was lost and the next one gave another text)$|XX000: tuple concurrently/;
+
+# ---- what happens to them ----
+
+my %n_done;
+my $sql = sub { my ($rc, $out, $err) = $node->psql('postgres', $_[0], on_error_stop => 0); return $out };
+my $victim = sub { $sql->("SELECT $_[0](pid) FROM pg_stat_activity WHERE application_name LIKE 'chaos%' AND state = 'active' ORDER BY random() LIMIT 1") };
+my @events = (
+	(cancel => sub { $victim->('pg_cancel_backend') }) x 4,
+	(terminate => sub { $victim->('pg_terminate_backend') }) x 2,
+	kill => sub { kill one_of(qw(KILL KILL TERM SEGV)), llm_processes($node, engines => 1) },
+	stop => sub { my @e = llm_processes($node, engines => 1); kill 'STOP', @e; sleep rand 0.5; kill 'CONT', @e },
+	restart => sub { $sql->('SELECT llm_engine_restart()') },
+	supervisor => sub { $sql->(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'llm_infer supervisor'}) if rand() < 0.2 },
+	(reload => sub {
+		$node->append_conf('postgresql.conf', one_of("llm_infer.max_running = " . int(1 + rand 70), 'llm_infer.max_batch_tokens = ' . int(8 + rand 600),
+			"llm_infer.kv_cache_memory = '" . int(64 + rand 900) . "kB'", 'llm_infer.prefix_cache = ' . one_of(qw(on off)),
+			'llm_infer.prefix_cache_scope = ' . one_of(qw(role database cluster)), 'llm_infer.threads = ' . int rand 3));
+		$node->reload; }) x 2,
+	models => sub { $sql->(one_of(map { ("SELECT llm_model_register('$_', 'echo:', '{\"context_length\": " . int(200 + rand 4000) . "}')",
+		"SELECT llm_model_drop('$_')", "SELECT llm_model_unload('$_')") } qw(m1 m2))) },
+	rights => sub { $sql->(one_of('GRANT USAGE ON FOREIGN SERVER echo TO guest', 'REVOKE USAGE ON FOREIGN SERVER echo FROM guest')) },
+	quotas => sub { $sql->(one_of('DELETE FROM llm.quotas', q{INSERT INTO llm.quotas VALUES ('guest', 1000, '1 s', 2) ON CONFLICT DO NOTHING},
+		q{INSERT INTO llm.quotas VALUES ('-', NULL, NULL, 5) ON CONFLICT DO NOTHING})) },
+	databases => sub { $sql->('CREATE DATABASE other'); $node->psql('other', q{CREATE EXTENSION llm_infer; SELECT llm_model_register('echo', 'echo:');
+		SELECT llm_generate('x'); DROP EXTENSION llm_infer CASCADE; CREATE EXTENSION llm_infer}); $sql->('DROP DATABASE other WITH (FORCE)') });
+
+# ---- audits ----
+
+sub memory
+{
+	my ($pid) = @_;
+	my $kb = 0;
+	my $rollup = slurp_file("/proc/$pid/smaps_rollup");
+	$kb += $1 while $rollup =~ /^Private_(?:Clean|Dirty):\s+(\d+) kB/mg;
+	return $kb;
+}
+
+sub descriptors { my @fds = glob "/proc/$_[0]/fd/*"; return scalar @fds }
+
+# A session of its own that nobody cancels; engines die under it all the same.
+my $witness = $node->background_psql('postgres', on_error_stop => 0);
+$witness->set_query_timer_restart;
+my $backend = $witness->query_safe('SELECT pg_backend_pid()');
+my $ask = q{SELECT count(*) FROM (SELECT llm_generate(body) AS t, body FROM docs OFFSET 0) s WHERE t <> body};
+my (@wrong, %before, %n_errors);
+my $n_ok = 0;
+
+sub begin_session
+{
+	my $k = shift;
+	return llm_session($node, join(";\n", map { statement() } 1 .. 40), app => "chaos$k");
+}
+
+sub end_session
+{
+	my ($out, $err) = llm_session_end($_[0], 90);
+	push @wrong, "session $_[0]{app}, $_[0]{file}: did not end" if $err =~ /^session \S+ did not end/m;
+	$n_ok += () = $out =~ /^ok$/mg;
+	push @wrong, $out =~ /(^wrong: .*)/mg;
+	while ($err =~ /ERROR:  (.*)|FATAL:  (.*)|(connection to server was lost|server closed.*)/g)
+	{
+		my $line = $1 // $2 // $3;
+		my $state = $line =~ /^(\w{5}): / ? $1 : $line;
+		$n_errors{$state}++;
+		push @wrong, "$_[0]{file}: $line" unless $explained{$state} && ($state ne 'XX000' || $line =~ $internal)
+		  || $line =~ /connection to server was lost|server closed/;
+	}
+	return;
+}
+
+my $end = time() + 60 * $minutes;
+my $warm = time() + 10 * $minutes;
+my @sessions = map { begin_session($_) } 0 .. $n_sessions - 1;
+while (time() < $end)
+{
+	my $i = 2 * int rand(@events / 2);
+	$n_done{ $events[$i] }++;
+	$events[ $i + 1 ]->();
+	foreach my $k (0 .. $#sessions)
+	{
+		next unless llm_gone($sessions[$k]{pid});
+		end_session($sessions[$k]);
+		$sessions[$k] = begin_session($k);
+	}
+	push @wrong, 'the witness got wrong rows' unless rand() < 0.9 || $witness->query($ask) =~ /^0?$/;
+	%before = (memory => memory($backend), fds => descriptors($backend)) if !%before && time() > $warm;
+	sleep rand 0.15;
+}
+kill 'CONT', llm_processes($node, engines => 1);
+end_session($_) foreach @sessions;
+note join ', ', map { "$_ $n_done{$_}" } sort keys %n_done;
+note join ', ', map { "$_ $n_errors{$_}" } sort keys %n_errors;
+note "$n_ok statements were right";
+
+cmp_ok($n_ok, '>', 30 * $minutes, 'statements were answered');
+is(scalar(@wrong), 0, 'no row is wrong, no error is without an explanation') or diag join "\n", @wrong[ 0 .. ($#wrong > 9 ? 9 : $#wrong) ];
+$sql->('DELETE FROM llm.quotas; SELECT llm_engine_restart()');
+llm_engine_pid($node);
+cmp_ok(memory($backend) - $before{memory}, '<', 4096, 'memory of a session is flat');
+cmp_ok(descriptors($backend), '<=', $before{fds} + 2, 'its descriptors too');
+is($node->safe_psql('postgres', 'SELECT coalesce(sum(in_flight), 0) FROM llm.stat_users'), '0', 'nothing is counted as in flight');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM llm.stat_activity WHERE state <> 'idle'}), '0', 'nobody is busy');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND pid <> pg_backend_pid()}), '0', 'no lock is left');
+my @odd = grep { /leak|not closed|refcount|still referenced|TRAP|PANIC|out of memory|AddressSanitizer|runtime error|signal 11/ && !/engine process \d+ was terminated/ }
+  split /\n/, slurp_file($node->logfile);
+is(join("\n", @odd[ 0 .. ($#odd > 4 ? 4 : $#odd) ]), '', 'the log has no word of leaks or crashes');
+$witness->quit;
+llm_is_well($node, 'chaos');
+
+$node->stop;
+is_deeply([ llm_processes($node) ], [], 'no process is left');
+done_testing();
