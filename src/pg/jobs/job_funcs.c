@@ -4,11 +4,13 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "pg/client.h"
 #include "pg/compat.h"
+#include "pg/declared.h"
 #include "pg/guc.h"
 #include "pg/jobs/job_commit.h"
 #include "pg/jobs/job_table.h"
@@ -20,6 +22,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
+#include "utils/regproc.h"
 #include "utils/timestamp.h"
 
 LLM_EXPORTS_BEGIN
@@ -29,6 +32,8 @@ PG_FUNCTION_INFO_V1(llm_job_cancel);
 PG_FUNCTION_INFO_V1(llm_job_wait);
 PG_FUNCTION_INFO_V1(llm_stat_job_workers);
 LLM_EXPORTS_END
+
+static const Oid wait_args[] = {INT8OID, INTERVALOID}; /* those of the others: the first alone */
 
 #define WAIT_MS_MAX (INT64CONST(1000) * 86400 * 36500) /* a hundred years */
 
@@ -65,8 +70,10 @@ find_job(int64 id, bool payload, LlmJobRow *row)
 Datum
 llm_job_status(PG_FUNCTION_ARGS)
 {
+	static const LlmDeclared as_status = {1, wait_args, TEXTOID, false};
 	LlmJobRow row;
 
+	llm_declared_check(fcinfo, &as_status);
 	if (!find_job(PG_GETARG_INT64(0), false, &row))
 		PG_RETURN_TEXT_P(cstring_to_text("expired"));
 	PG_RETURN_TEXT_P(cstring_to_text(row.state));
@@ -76,9 +83,12 @@ llm_job_status(PG_FUNCTION_ARGS)
 Datum
 llm_job_result(PG_FUNCTION_ARGS)
 {
-	int64 id = PG_GETARG_INT64(0);
+	static const LlmDeclared as_result = {1, wait_args, InvalidOid, false};
 	LlmJobRow row;
+	int64 id;
 
+	llm_declared_check(fcinfo, &as_result);
+	id = PG_GETARG_INT64(0);
 	if (!find_job(id, true, &row))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -97,9 +107,12 @@ llm_job_result(PG_FUNCTION_ARGS)
 Datum
 llm_job_cancel(PG_FUNCTION_ARGS)
 {
-	int64 id = PG_GETARG_INT64(0);
+	static const LlmDeclared as_cancel = {1, wait_args, BOOLOID, false};
 	LlmJobRow row;
+	int64 id;
 
+	llm_declared_check(fcinfo, &as_cancel);
+	id = PG_GETARG_INT64(0);
 	if (!find_job(id, false, &row) || row.finished != 0 || !llm_job_table_cancel(id))
 		PG_RETURN_BOOL(false);
 	llm_job_commit_note();
@@ -154,10 +167,13 @@ interval_ms(const Interval *interval)
 Datum
 llm_job_wait(PG_FUNCTION_ARGS)
 {
+	static const LlmDeclared as_wait = {lengthof(wait_args), wait_args, TEXTOID, false};
 	Waited w;
 	LlmFailure f;
-	int64 timeout_ms = PG_ARGISNULL(1) ? WAIT_MS_MAX : interval_ms(PG_GETARG_INTERVAL_P(1));
+	int64 timeout_ms;
 
+	llm_declared_check(fcinfo, &as_wait);
+	timeout_ms = PG_ARGISNULL(1) ? WAIT_MS_MAX : interval_ms(PG_GETARG_INTERVAL_P(1));
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	if (!llm_client_available(&f))
@@ -215,11 +231,17 @@ add_worker(ReturnSetInfo *rsinfo, const LlmWorker *w)
 Datum
 llm_stat_job_workers(PG_FUNCTION_ARGS)
 {
+	static const LlmDeclared as_view = {0, NULL, RECORDOID, true};
+	static const Oid columns[] = {OIDOID, INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
 	bool all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 	LlmWorker *list;
 	int n;
 
+	llm_declared_check(fcinfo, &as_view);
 	InitMaterializedSRF(fcinfo, 0);
+	llm_declared_check_columns(psprintf("function %s", format_procedure(fcinfo->flinfo->fn_oid)),
+							   ((ReturnSetInfo *) fcinfo->resultinfo)->setDesc, columns,
+							   lengthof(columns));
 	if (!llm_shmem_attached())
 		return (Datum) 0;
 	list = llm_workers_list(MyDatabaseId, &n);

@@ -15,6 +15,7 @@
 #include "miscadmin.h"
 #include "pg/call.h"
 #include "pg/compat.h"
+#include "pg/declared.h"
 #include "pg/encoding.h"
 #include "pg/func.h"
 #include "pg/jobs/job_commit.h"
@@ -209,10 +210,13 @@ insert(LlmJobOrder *order, Datum prompt)
 Datum
 llm_job_submit(PG_FUNCTION_ARGS)
 {
+	LlmDeclared as_submit = llm_func_of(LLM_FUNC_GENERATE)->declared;
 	LlmJobOrder order;
 	LlmJobUser before;
 	int64 id;
 
+	as_submit.result = INT8OID;
+	llm_declared_check(fcinfo, &as_submit);
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	read_arguments(&order, fcinfo->args);
@@ -226,6 +230,7 @@ llm_job_submit(PG_FUNCTION_ARGS)
 Datum
 llm_job_submit_array(PG_FUNCTION_ARGS)
 {
+	LlmDeclared as_submit = llm_func_of(LLM_FUNC_GENERATE_ARRAY)->declared;
 	ReturnSetInfo *rsinfo;
 	LlmJobOrder order;
 	LlmJobUser before;
@@ -233,6 +238,9 @@ llm_job_submit_array(PG_FUNCTION_ARGS)
 	bool *nulls;
 	int n;
 
+	as_submit.result = INT8OID;
+	as_submit.set = true;
+	llm_declared_check(fcinfo, &as_submit);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	if (PG_ARGISNULL(0))
 		return (Datum) 0;
