@@ -215,13 +215,13 @@ model_of(ForeignServer *server, LlmFailure *f)
 static List *
 list_servers(void)
 {
-	ForeignDataWrapper *wrapper = GetForeignDataWrapperByName(WRAPPER_NAME, true);
+	Oid wrapper = get_foreign_data_wrapper_oid(WRAPPER_NAME, true);
 	List *oids = NIL;
 	Relation rel;
 	SysScanDesc scan;
 	HeapTuple tuple;
 
-	if (wrapper == NULL)
+	if (!OidIsValid(wrapper))
 		return NIL;
 	rel = table_open(ForeignServerRelationId, AccessShareLock);
 	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
@@ -229,7 +229,7 @@ list_servers(void)
 	{
 		Form_pg_foreign_server form = (Form_pg_foreign_server) GETSTRUCT(tuple);
 
-		if (form->srvfdw == wrapper->fdwid)
+		if (form->srvfdw == wrapper)
 			oids = lappend_oid(oids, form->oid);
 	}
 	systable_endscan(scan);
@@ -275,13 +275,23 @@ count_servers(void)
 	list_free(oids);
 }
 
+/* The server of an oid that a cache may have remembered: NULL when it has been dropped meanwhile. */
+static ForeignServer *
+find_server(Oid oid)
+{
+	return OidIsValid(oid) ? GetForeignServerExtended(oid, FSV_MISSING_OK) : NULL;
+}
+
 static ForeignServer *
 find_default(LlmFailure *f)
 {
+	ForeignServer *server;
+
 	count_servers();
-	if (servers.n == 1)
-		return GetForeignServer(servers.first);
-	if (servers.n == 0)
+	server = servers.n == 1 ? find_server(servers.first) : NULL;
+	if (server)
+		return server;
+	if (servers.n <= 1)
 	{
 		llm_failure_set(f, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "no model is registered");
 		llm_failure_hint(f, "Register one with llm_model_register(name, path).");
@@ -299,7 +309,6 @@ LlmModel *
 llm_catalog_find_model(const char *name, bool usage, LlmFailure *f)
 {
 	ForeignServer *server;
-	ForeignDataWrapper *wrapper;
 
 	if (name == NULL && llm_guc_default_model && *llm_guc_default_model)
 		name = llm_guc_default_model;
@@ -307,9 +316,8 @@ llm_catalog_find_model(const char *name, bool usage, LlmFailure *f)
 		server = find_default(f);
 	else
 	{
-		server = GetForeignServerByName(name, true);
-		wrapper = GetForeignDataWrapperByName(WRAPPER_NAME, true);
-		if (server && (wrapper == NULL || wrapper->fdwid != server->fdwid))
+		server = find_server(get_foreign_server_oid(name, true));
+		if (server && server->fdwid != get_foreign_data_wrapper_oid(WRAPPER_NAME, true))
 			server = NULL;
 		if (server == NULL)
 		{
@@ -337,7 +345,7 @@ llm_catalog_list_models(void)
 
 	foreach (lc, list_servers())
 	{
-		ForeignServer *server = GetForeignServerExtended(lfirst_oid(lc), FSV_MISSING_OK);
+		ForeignServer *server = find_server(lfirst_oid(lc));
 		LlmFailure ignored;
 		LlmModel *model = server ? model_of(server, &ignored) : NULL;
 

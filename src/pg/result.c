@@ -4,6 +4,7 @@
 #include "pg/result.h"
 
 #include "access/htup_details.h"
+#include "access/relation.h"
 #include "access/tupdesc.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
@@ -13,6 +14,8 @@
 #include "pg/encoding.h"
 #include "pg/logprobs.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
@@ -89,13 +92,18 @@ result_tupdesc(void)
 	Oid schema = get_namespace_oid("llm", false);
 	Oid type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("result"),
 							   ObjectIdGetDatum(schema));
+	Oid relid = OidIsValid(type) ? get_typ_typrelid(type) : InvalidOid;
+	Relation rel;
 	TupleDesc desc;
 
-	if (!OidIsValid(type))
+	/* Under the lock it cannot go; what a cache has remembered may be gone already. */
+	rel = OidIsValid(relid) ? try_relation_open(relid, AccessShareLock) : NULL;
+	if (rel == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("type \"llm.result\" does not exist"),
 				 errhint("Install the extension llm_infer again.")));
 	desc = lookup_rowtype_tupdesc(type, -1);
+	relation_close(rel, AccessShareLock);
 	llm_declared_check_columns("type llm.result", desc, result_types, RESULT_COUNT);
 	return desc;
 }

@@ -110,6 +110,45 @@ foreach my $batch ('on', 'off')
 	llm_is_well($node, 'DROP EXTENSION beside other sessions');
 }
 
+# ---- again and again, beside calls of every kind ----
+
+{
+	$node->safe_psql('postgres', 'CREATE TABLE said (state text, message text, UNIQUE (state, message))');
+	# each query in a transaction of its own: a view would keep its lock to the end
+	my @s = map { llm_session($node, qq{SET client_min_messages = error; SET llm_infer.enable_batch = $_; DO \$\$
+		DECLARE q text; good int := 0; fails int := 0; begun timestamptz := clock_timestamp();
+		BEGIN
+			WHILE clock_timestamp() < begun + '2 s' LOOP
+				FOREACH q IN ARRAY ARRAY[\$q\$llm_generate('x')\$q\$, \$q\$llm_generate('row ' || i, 'echo') FROM generate_series(1, 3) i\$q\$,
+						\$q\$llm_generate_result('x')\$q\$, \$q\$llm_generate_stream('x')\$q\$, \$q\$llm_model_load('echo')\$q\$,
+						\$q\$llm_count_tokens('x' || i) FROM generate_series(1, 3) i\$q\$, '* FROM llm.models, llm.stat_engine, llm.stat_models',
+						'* FROM llm.stat_users, llm.stat_activity, llm.prefix_cache',
+						\$q\$llm_model_register('m' || pg_backend_pid(), 'echo:')\$q\$, \$q\$llm_model_drop('m' || pg_backend_pid())\$q\$] LOOP
+					BEGIN
+						EXECUTE 'SELECT ' || q;
+						good := good + 1;
+					EXCEPTION WHEN OTHERS THEN
+						fails := fails + 1;
+						INSERT INTO said VALUES (SQLSTATE, SQLERRM || ': ' || q) ON CONFLICT DO NOTHING;
+					END;
+					COMMIT;
+				END LOOP;
+			END LOOP;
+			RAISE LOG '% calls were good, % failed', good, fails;
+			INSERT INTO said VALUES (CASE WHEN good > 20 AND fails > 20 THEN 'both' END);
+		END\$\$}) } qw(on off on);
+	my $churn = llm_session($node, 'SET client_min_messages = error;' . "DROP EXTENSION llm_infer CASCADE; $again SELECT pg_sleep(0.02);" x 25);
+	is(join('', llm_session_end($_)), '', 'calls while the extension goes and comes') foreach @s;
+	my (undef, $err) = llm_session_end($churn);
+	# the one deadlock that there can be, of DROP and a view on a table, and what then is there already
+	unlike($err, qr/ERROR:  (?!40P01|42710)/, 'which it does');
+	is($node->safe_psql('postgres', q{DELETE FROM said WHERE message IS NULL RETURNING state}), "both\nboth\nboth", 'under many of them');
+	is($node->safe_psql('postgres', q{SELECT DISTINCT state, message FROM said WHERE state !~ '^(42|55|3F|40P01)'}), '',
+		'nothing fails but by what is not there');
+	$node->safe_psql('postgres', "SET client_min_messages = error; DROP EXTENSION IF EXISTS llm_infer CASCADE; $again");
+	llm_is_well($node, 'DROP and CREATE again and again');
+}
+
 # ---- other versions ----
 
 {
