@@ -87,6 +87,12 @@ SELECT * FROM three_ways($$SELECT p.id, one FROM p JOIN (SELECT *, llm_generate(
 SELECT requests_of($$DELETE FROM r USING p WHERE r.pid = p.id AND p.price > 45 AND llm_generate(r.body) = 'x' RETURNING 1$$);
 SELECT requests_of($$WITH u AS (UPDATE r SET body = 'x' FROM (SELECT r.id FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) = 'x' AND p.price > 45) s WHERE s.id = r.id RETURNING 1) SELECT * FROM u$$) AS its_source;
 
+SELECT requests_of($$WITH i AS (INSERT INTO r SELECT 1000 + r.id, 0, body FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) = 'x' AND p.price > 45 RETURNING 1) SELECT * FROM i$$) AS inserted_from;
+-- greedy: list and WHERE share above the join too
+SET llm_infer.temperature = 0;
+SELECT * FROM three_ways($$SELECT r.id, llm_generate(r.body), llm_generate('const') FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) > 'b2' AND p.price > 45$$);
+RESET llm_infer.temperature;
+
 -- policies and security barriers: nothing is seen earlier
 CREATE ROLE llm_pulled_reader;
 GRANT SELECT ON p, r TO llm_pulled_reader;
