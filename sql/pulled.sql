@@ -68,6 +68,7 @@ SELECT * FROM three_ways($$SELECT id FROM r WHERE id = 1 UNION ALL SELECT p.id F
 SELECT * FROM three_ways($$SELECT id, (SELECT count(*) FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body || o.id) > 'b2' AND p.price > 45 AND r.id > o.id) FROM p o WHERE id <= 2$$) AS correlated;
 SELECT * FROM three_ways($$SELECT r.id, j, j.id, j.x FROM r JOIN (p FULL JOIN (SELECT 50 AS id, 1 AS x) z USING (id)) j ON j.id = r.pid AND j.price > 45 WHERE llm_generate(r.body) > 'b2'$$) AS merged_columns;
 
+SELECT * FROM three_ways($$SELECT d.id, l.n FROM p d, LATERAL (SELECT r.id + d.id AS n FROM r JOIN p ON p.id = r.pid WHERE r.id > d.id * 3 AND llm_generate(r.body) > 'b2' AND p.price > 45) l WHERE d.id <= 2$$) AS in_lateral;
 -- several: of one table each in their order, of both tables after them
 SELECT explain_of($$SELECT r.id FROM p JOIN r ON r.pid = p.id WHERE llm_generate(p.name || r.body) > 'p' AND llm_generate(r.body) > 'b2' AND llm_generate(p.name) < 'p49' AND p.price > 45$$);
 SELECT * FROM three_ways($$SELECT r.id FROM p JOIN r ON r.pid = p.id WHERE llm_generate(p.name || r.body) > 'p' AND llm_generate(r.body) > 'b2' AND llm_generate(p.name) < 'p49' AND p.price > 45$$);
