@@ -61,6 +61,11 @@ SELECT error_of(format($$SELECT llm_generate('%s', 'short')$$, repeat('x', 100))
 ALTER SERVER short OPTIONS (SET context_length '256');
 SELECT length(llm_generate(repeat('x', 100), 'short'));
 SELECT context_length FROM llm.models WHERE name = 'short';
+BEGIN;
+ALTER SERVER short OPTIONS (SET context_length '32');
+SELECT error_of(format($$SELECT llm_generate('%s', 'short')$$, repeat('x', 100)));
+ROLLBACK;
+SELECT length(llm_generate(repeat('x', 100), 'short'));
 
 -- a name is an identifier like any other; the engine does not know names
 ALTER SERVER short RENAME TO "Odd ""name""";

@@ -131,8 +131,7 @@ share_requests(LlmCall *call)
 
 /* Make room for n requests to one model. */
 static void
-prepare_requests(LlmCall *call, const LlmModel *model, int n, int timeout_ms,
-				 const Llm__Submit *submit)
+prepare_requests(LlmCall *call, LlmModel *model, int n, int timeout_ms, const Llm__Submit *submit)
 {
 	call->requests = MemoryContextAllocHuge(call->cxt, sizeof(LlmClientRequest) * (Size) Max(n, 1));
 	call->model = model->name;
@@ -145,8 +144,7 @@ prepare_requests(LlmCall *call, const LlmModel *model, int n, int timeout_ms,
 		req->cxt = call->cxt;
 		req->kind = LLM_CLIENT_SUBMIT;
 		req->submit = *submit;
-		req->spec = &model->spec;
-		req->model_name = model->name;
+		req->model = model;
 		req->timeout_ms = timeout_ms;
 		req->submit.has_database = req->submit.has_role = true;
 		req->submit.database = MyDatabaseId;

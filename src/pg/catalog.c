@@ -18,9 +18,11 @@
 #include "pg/declared.h"
 #include "pg/encoding.h"
 #include "pg/guc.h"
+#include "pg/link.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
@@ -215,13 +217,13 @@ model_of(ForeignServer *server, LlmFailure *f)
 static List *
 list_servers(void)
 {
-	Oid wrapper = get_foreign_data_wrapper_oid(WRAPPER_NAME, true);
+	ForeignDataWrapper *wrapper = GetForeignDataWrapperByName(WRAPPER_NAME, true);
 	List *oids = NIL;
 	Relation rel;
 	SysScanDesc scan;
 	HeapTuple tuple;
 
-	if (!OidIsValid(wrapper))
+	if (wrapper == NULL)
 		return NIL;
 	rel = table_open(ForeignServerRelationId, AccessShareLock);
 	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
@@ -229,7 +231,7 @@ list_servers(void)
 	{
 		Form_pg_foreign_server form = (Form_pg_foreign_server) GETSTRUCT(tuple);
 
-		if (form->srvfdw == wrapper)
+		if (form->srvfdw == wrapper->fdwid)
 			oids = lappend_oid(oids, form->oid);
 	}
 	systable_endscan(scan);
@@ -237,61 +239,14 @@ list_servers(void)
 	return oids;
 }
 
-/* The servers of our wrapper, as far as a call without a model's name asks: one for each row. */
-static struct
-{
-	uint64 seen; /* of catalogue_changes, when it was looked up; 0 = never */
-	int n;
-	Oid first;
-} servers;
-static uint64 catalogue_changes = 1;
-
-static void
-note_change(Datum arg, int cacheid, uint32 hash)
-{
-	catalogue_changes++;
-}
-
-static void
-count_servers(void)
-{
-	static bool registered = false;
-	uint64 seen;
-	List *oids;
-
-	if (!registered)
-	{
-		CacheRegisterSyscacheCallback(FOREIGNSERVEROID, note_change, (Datum) 0);
-		CacheRegisterSyscacheCallback(FOREIGNDATAWRAPPEROID, note_change, (Datum) 0);
-		registered = true;
-	}
-	if (servers.seen == catalogue_changes)
-		return;
-	seen = catalogue_changes; /* one during the look-up counts as later */
-	oids = list_servers();
-	servers.seen = seen;
-	servers.n = list_length(oids);
-	servers.first = oids != NIL ? linitial_oid(oids) : InvalidOid;
-	list_free(oids);
-}
-
-/* The server of an oid that a cache may have remembered: NULL when it has been dropped meanwhile. */
-static ForeignServer *
-find_server(Oid oid)
-{
-	return OidIsValid(oid) ? GetForeignServerExtended(oid, FSV_MISSING_OK) : NULL;
-}
-
 static ForeignServer *
 find_default(LlmFailure *f)
 {
-	ForeignServer *server;
+	List *oids = list_servers();
 
-	count_servers();
-	server = servers.n == 1 ? find_server(servers.first) : NULL;
-	if (server)
-		return server;
-	if (servers.n <= 1)
+	if (list_length(oids) == 1)
+		return GetForeignServer(linitial_oid(oids));
+	if (oids == NIL)
 	{
 		llm_failure_set(f, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "no model is registered");
 		llm_failure_hint(f, "Register one with llm_model_register(name, path).");
@@ -299,42 +254,155 @@ find_default(LlmFailure *f)
 	else
 	{
 		llm_failure_set(f, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-						"no model was named and there are %d", servers.n);
+						"no model was named and there are %d", list_length(oids));
 		llm_failure_hint(f, "Name one in the call, or set llm_infer.default_model.");
 	}
 	return NULL;
 }
 
+static ForeignServer *
+find_named(const char *name, LlmFailure *f)
+{
+	ForeignServer *server = GetForeignServerByName(name, true);
+	ForeignDataWrapper *wrapper = GetForeignDataWrapperByName(WRAPPER_NAME, true);
+
+	if (server && wrapper && wrapper->fdwid == server->fdwid)
+		return server;
+	llm_failure_set(f, ERRCODE_UNDEFINED_OBJECT, "model \"%s\" does not exist", name);
+	llm_failure_hint(f, "The view llm.models lists the models.");
+	return NULL;
+}
+
+/* ---- known models ---- */
+
+#define N_KNOWN 8
+
+/* What a name stood for, taken in turn. */
+typedef struct Known
+{
+	char *name;      /* NULL = the only model there is */
+	LlmModel *model; /* NULL = free; else a holder */
+} Known;
+
+static Known known[N_KNOWN];
+static int next_known = 0;
+static uint64 n_changes = 0;     /* of servers and wrappers */
+static uint64 known_changes = 0; /* n_changes before the first look-up of those that are known */
+
+static void
+note_change(Datum arg, int cacheid, uint32 hash)
+{
+	n_changes++;
+}
+
+/* Also a reset callback. */
+static void
+release(void *arg)
+{
+	LlmModel *model = arg;
+
+	if (--model->n_holders == 0)
+		MemoryContextDelete(model->cxt);
+}
+
+void
+llm_catalog_hold_model(LlmModel *model)
+{
+	MemoryContextCallback *callback = palloc(sizeof(MemoryContextCallback));
+
+	callback->func = release;
+	callback->arg = model;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
+	model->n_holders++;
+}
+
+static void
+forget(Known *k)
+{
+	if (k->model == NULL)
+		return;
+	release(k->model);
+	k->model = NULL;
+	if (k->name)
+		pfree(k->name);
+}
+
+static LlmModel *
+find_known(const char *name)
+{
+	static bool registered = false;
+	int i;
+
+	if (!registered)
+	{
+		CacheRegisterSyscacheCallback(FOREIGNSERVEROID, note_change, (Datum) 0);
+		CacheRegisterSyscacheCallback(FOREIGNDATAWRAPPEROID, note_change, (Datum) 0);
+		registered = true;
+	}
+	for (i = 0; i < N_KNOWN; i++)
+	{
+		Known *k = &known[i];
+
+		if (known_changes != n_changes)
+			forget(k);
+		else if (k->model && (name && k->name ? strcmp(name, k->name) == 0 : name == k->name))
+			return k->model;
+	}
+	known_changes = n_changes;
+	return NULL;
+}
+
+/* A copy of found, known by the name. */
+static LlmModel *
+remember(const char *name, const LlmModel *found)
+{
+	Known *k = &known[next_known];
+	MemoryContext cxt =
+		AllocSetContextCreate(TopMemoryContext, "llm_infer model", ALLOCSET_SMALL_SIZES);
+	ProtobufCAllocator alloc = llm_link_allocator(cxt);
+	LlmModel *model = MemoryContextAllocZero(cxt, sizeof(LlmModel));
+
+	model->cxt = cxt;
+	model->server = found->server;
+	model->name = MemoryContextStrdup(cxt, found->name);
+	model->n_key = llm__model_spec__get_packed_size(&found->spec);
+	model->key = MemoryContextAlloc(cxt, model->n_key + 1);
+	llm__model_spec__pack(&found->spec, model->key);
+	model->spec = *llm__model_spec__unpack(&alloc, model->n_key, model->key);
+	forget(k);
+	k->name = name ? MemoryContextStrdup(TopMemoryContext, name) : NULL;
+	k->model = model;
+	model->n_holders = 1;
+	next_known = (next_known + 1) % N_KNOWN;
+	return model;
+}
+
 LlmModel *
 llm_catalog_find_model(const char *name, bool usage, LlmFailure *f)
 {
-	ForeignServer *server;
+	LlmModel *model;
 
 	if (name == NULL && llm_guc_default_model && *llm_guc_default_model)
 		name = llm_guc_default_model;
-	if (name == NULL)
-		server = find_default(f);
-	else
+	model = find_known(name);
+	if (model == NULL)
 	{
-		server = find_server(get_foreign_server_oid(name, true));
-		if (server && server->fdwid != get_foreign_data_wrapper_oid(WRAPPER_NAME, true))
-			server = NULL;
-		if (server == NULL)
-		{
-			llm_failure_set(f, ERRCODE_UNDEFINED_OBJECT, "model \"%s\" does not exist", name);
-			llm_failure_hint(f, "The view llm.models lists the models.");
-		}
+		ForeignServer *server = name ? find_named(name, f) : find_default(f);
+
+		model = server ? model_of(server, f) : NULL;
+		if (model == NULL)
+			return NULL;
+		model = remember(name, model);
 	}
-	if (server == NULL)
-		return NULL;
-	if (usage && llm_compat_server_acl(server->serverid, GetUserId(), ACL_USAGE) != ACLCHECK_OK)
+	if (usage && llm_compat_server_acl(model->server, GetUserId(), ACL_USAGE) != ACLCHECK_OK)
 	{
 		llm_failure_set(f, ERRCODE_INSUFFICIENT_PRIVILEGE, "permission denied for model \"%s\"",
-						server->servername);
+						model->name);
 		llm_failure_hint(f, "Its owner can GRANT USAGE ON FOREIGN SERVER.");
 		return NULL;
 	}
-	return model_of(server, f);
+	llm_catalog_hold_model(model);
+	return model;
 }
 
 List *
@@ -345,7 +413,7 @@ llm_catalog_list_models(void)
 
 	foreach (lc, list_servers())
 	{
-		ForeignServer *server = find_server(lfirst_oid(lc));
+		ForeignServer *server = GetForeignServerExtended(lfirst_oid(lc), FSV_MISSING_OK);
 		LlmFailure ignored;
 		LlmModel *model = server ? model_of(server, &ignored) : NULL;
 

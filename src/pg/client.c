@@ -298,7 +298,7 @@ llm_client_begin(LlmClientRequest *req)
 	req->counted = costs_tokens(req);
 	if (!req->counted || admit(req))
 		llm_inflight_enqueue(req);
-	llm_traffic_show(req->model_name);
+	llm_traffic_show(req->model ? req->model->name : NULL);
 }
 
 static void

@@ -34,6 +34,7 @@
 
 #include "lib/ilist.h"
 #include "llm.pb-c.h"
+#include "pg/catalog.h"
 #include "pg/error.h"
 #include "pg/pieces.h"
 #include "pg/usage.h"
@@ -84,8 +85,7 @@ typedef struct LlmClientRequest
 	LlmClientKind kind;
 	Llm__Submit submit;         /* SUBMIT: all but id and model; what it points to stays */
 	Llm__StatsRequest question; /* STATS: all but id */
-	const Llm__ModelSpec *spec; /* all but STATS; stays */
-	const char *model_name;     /* for llm.stat_activity, may be NULL; stays */
+	LlmModel *model;            /* all but STATS; held by the owner */
 	int timeout_ms;             /* from begin to the answer, 0 = none */
 
 	/* the answer, when FINISHED */

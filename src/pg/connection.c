@@ -163,24 +163,18 @@ find_handle(const uint8 *key, Size n)
 }
 
 uint32
-llm_connection_model(const Llm__ModelSpec *spec)
+llm_connection_model(LlmModel *model)
 {
-	Size n = llm__model_spec__get_packed_size(spec);
-	uint8 *key = palloc(n);
-	Handle *h;
-	uint32 number;
+	Handle *h = find_handle(model->key, model->n_key);
+	uint32 number = (uint32) (h - handles);
 
-	llm__model_spec__pack(spec, key);
-	h = find_handle(key, n);
-	pfree(key);
-	number = (uint32) (h - handles);
 	if (!h->declared)
 	{
 		Llm__Load load = LLM__LOAD__INIT;
 		Llm__Frame frame = LLM__FRAME__INIT;
 
 		load.model = number;
-		load.spec = unconstify(Llm__ModelSpec *, spec);
+		load.spec = &model->spec;
 		frame.body_case = LLM__FRAME__BODY_LOAD;
 		frame.load = &load;
 		llm_link_append(&stream, &frame);

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "llm.pb-c.h"
+#include "pg/catalog.h"
 #include "pg/link.h"
 
 typedef enum LlmConnectionState
@@ -34,6 +35,6 @@ extern void llm_connection_refused(const char *why);
 extern const char *llm_connection_refusal(void);
 
 /* The handle of a model on this connection; sends LOAD first when the engine does not know it. */
-extern uint32 llm_connection_model(const Llm__ModelSpec *spec);
+extern uint32 llm_connection_model(LlmModel *model);
 
 #endif

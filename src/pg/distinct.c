@@ -165,17 +165,16 @@ static Key
 key_of(const LlmClientRequest *req)
 {
 	Llm__Submit m = req->submit;
-	Size n_spec = llm__model_spec__get_packed_size(req->spec);
 	Key key;
 
 	m.id = 0;
 	m.model = 0;
 	m.has_timeout_ms = true;
 	m.timeout_ms = req->timeout_ms;
-	key.n = n_spec + llm__submit__get_packed_size(&m);
+	key.n = req->model->n_key + llm__submit__get_packed_size(&m);
 	key.bytes = MemoryContextAllocHuge(CurrentMemoryContext, key.n);
-	llm__model_spec__pack(req->spec, key.bytes);
-	llm__submit__pack(&m, key.bytes + n_spec);
+	memcpy(key.bytes, req->model->key, req->model->n_key);
+	llm__submit__pack(&m, key.bytes + req->model->n_key);
 	return key;
 }
 
@@ -197,38 +196,30 @@ unlist(LlmDistinct *d)
 	d->listed = false;
 }
 
-/* A deep copy of req as it was filled in, in cxt. */
-static void
-copy_request(LlmClientRequest *to, const LlmClientRequest *req, MemoryContext cxt)
-{
-	ProtobufCAllocator alloc = llm_link_allocator(cxt);
-	Size n_submit = llm__submit__get_packed_size(&req->submit);
-	Size n_spec = llm__model_spec__get_packed_size(req->spec);
-	uint8 *bytes = MemoryContextAllocHuge(CurrentMemoryContext, Max(n_submit, n_spec) + 1);
-
-	to->cxt = cxt;
-	to->kind = LLM_CLIENT_SUBMIT;
-	llm__submit__pack(&req->submit, bytes);
-	to->submit = *llm__submit__unpack(&alloc, n_submit, bytes);
-	llm__model_spec__pack(req->spec, bytes);
-	to->spec = llm__model_spec__unpack(&alloc, n_spec, bytes);
-	to->model_name = MemoryContextStrdup(cxt, req->model_name);
-	to->timeout_ms = req->timeout_ms;
-	pfree(bytes);
-}
-
+/* A new request as req was filled in, which has this key. */
 static LlmDistinct *
-create_request(Memory *m, const LlmClientRequest *req, uint64 hash)
+create_request(Memory *m, const LlmClientRequest *req, Key key, uint64 hash)
 {
 	MemoryContext cxt = AllocSetContextCreate(m->cxt, "llm_infer request", 0, REQUEST_NBYTES,
 											  ALLOCSET_SMALL_MAXSIZE);
-	LlmDistinct *d = MemoryContextAllocZero(cxt, sizeof(LlmDistinct));
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	ProtobufCAllocator alloc = llm_link_allocator(cxt);
+	LlmDistinct *d = palloc0(sizeof(LlmDistinct));
+	Llm__Submit *submit;
 	Entry *entry;
 
 	d->cxt = cxt;
 	d->memory = m;
 	d->hash = hash;
-	copy_request(&d->req, req, cxt);
+	d->req.cxt = cxt;
+	d->req.kind = LLM_CLIENT_SUBMIT;
+	d->req.model = req->model;
+	llm_catalog_hold_model(req->model);
+	d->req.timeout_ms = req->timeout_ms;
+	submit = llm__submit__unpack(&alloc, key.n - req->model->n_key, key.bytes + req->model->n_key);
+	d->req.submit = *submit;
+	pfree(submit);
+	MemoryContextSwitchTo(old);
 	entry = hash_search(m->table, &hash, HASH_ENTER, NULL);
 	entry->d = d;
 	d->listed = true;
@@ -271,15 +262,15 @@ llm_distinct_hold(const LlmClientRequest *req, bool *first)
 	/* two keys of one hash: the second one is on its own */
 	if (d != NULL && !has_key(d, key))
 		return NULL;
-	pfree(key.bytes);
 	*first = d == NULL;
 	if (d == NULL)
-		d = create_request(m, req, hash);
+		d = create_request(m, req, key, hash);
 	else if (d->n_holders == 0)
 	{
 		dlist_delete(&d->node);
 		m->idle_nbytes -= d->nbytes;
 	}
+	pfree(key.bytes);
 	if (d->n_holders++ == 0)
 		m->n_held++;
 	return d;

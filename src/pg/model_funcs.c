@@ -174,8 +174,7 @@ control_model(FunctionCallInfo fcinfo, LlmClientKind kind)
 	req = MemoryContextAllocZero(cxt, sizeof(*req));
 	req->cxt = cxt;
 	req->kind = kind;
-	req->spec = &model->spec;
-	req->model_name = model->name;
+	req->model = model;
 	llm_client_begin_owned(req);
 	llm_client_wait(req);
 	if (req->failure.sqlstate != 0)

@@ -222,7 +222,7 @@ append_request(LlmClientRequest *req)
 	{
 		case LLM_CLIENT_SUBMIT:
 			req->submit.id = req->id;
-			req->submit.model = llm_connection_model(req->spec);
+			req->submit.model = llm_connection_model(req->model);
 			req->submit.timeout_ms = timeout_left(req);
 			req->submit.has_timeout_ms = req->submit.timeout_ms > 0;
 			frame.body_case = LLM__FRAME__BODY_SUBMIT;
@@ -230,15 +230,15 @@ append_request(LlmClientRequest *req)
 			break;
 		case LLM_CLIENT_LOAD:
 			load.id = req->id;
-			load.model = llm_connection_model(req->spec);
-			load.spec = unconstify(Llm__ModelSpec *, req->spec);
+			load.model = llm_connection_model(req->model);
+			load.spec = &req->model->spec;
 			load.has_now = load.now = true;
 			frame.body_case = LLM__FRAME__BODY_LOAD;
 			frame.load = &load;
 			break;
 		case LLM_CLIENT_UNLOAD:
 			unload.id = req->id;
-			unload.spec = unconstify(Llm__ModelSpec *, req->spec);
+			unload.spec = &req->model->spec;
 			frame.body_case = LLM__FRAME__BODY_UNLOAD;
 			frame.unload = &unload;
 			break;
