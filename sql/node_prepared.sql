@@ -26,6 +26,29 @@ $$;
 EXECUTE p(NULL, NULL);
 EXECUTE p(-1, 'x');
 EXECUTE p(1, 'x');
+-- parameters without types, seven times in each mode: the sixth may be generic
+PREPARE u AS SELECT count(*) FILTER (WHERE llm_generate($1 || body) = $2 || body) AS same FROM docs WHERE id <= $3 AND llm_generate(body, max_tokens => $4) LIKE $5;
+PREPARE v AS SELECT llm_generate($1) || llm_generate($2, max_tokens => 1);
+CREATE FUNCTION pg_temp.times(query text, n int) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	r text;
+	seen text[] := '{}';
+BEGIN
+	FOR i IN 1..n LOOP
+		EXECUTE query INTO r;
+		seen := seen || r;
+	END LOOP;
+	RETURN (SELECT string_agg(DISTINCT s, ' ') FROM unnest(seen) s) || ' ' || cardinality(seen);
+END
+$$;
+SET plan_cache_mode = auto;
+SELECT requests_of($$SELECT pg_temp.times('EXECUTE u(''x'', ''x'', 20, 3, ''b1%'')', 7)$$), pg_temp.times('EXECUTE v(''one'', ''two'')', 7);
+SET plan_cache_mode = force_custom_plan;
+SELECT requests_of($$SELECT pg_temp.times('EXECUTE u(''x'', ''x'', 20, 3, ''b1%'')', 7)$$), pg_temp.times('EXECUTE v(''one'', ''two'')', 7);
+SET plan_cache_mode = force_generic_plan;
+SELECT requests_of($$SELECT pg_temp.times('EXECUTE u(''x'', ''x'', 20, 3, ''b1%'')', 7)$$), pg_temp.times('EXECUTE u(''x'', ''y'', 20, 3, ''b1%'')', 7);
+SELECT name, generic_plans > 0 AS generic, custom_plans > 0 AS custom, parameter_types FROM pg_prepared_statements WHERE name IN ('u', 'v') ORDER BY name;
+RESET plan_cache_mode;
 -- a plan that outlives its table's shape, and its model
 ALTER TABLE docs ADD extra text DEFAULT 'e';
 EXECUTE p(4, 'x');

@@ -46,11 +46,33 @@ RESET llm_infer.temperature;
 CREATE FUNCTION brief(text) RETURNS text LANGUAGE sql SET llm_infer.max_tokens = 2 AS $$SELECT llm_generate($1)$$;
 SELECT brief('abcdef'), llm_generate('abcdef');
 DROP FUNCTION brief(text);
-CREATE ROLE regress_llm_settings SUPERUSER;
+CREATE ROLE regress_llm_settings LOGIN;
+GRANT USAGE ON FOREIGN SERVER echo TO regress_llm_settings;
+SELECT current_user AS me, current_database() AS here
+\gset
+ALTER DATABASE :"here" SET llm_infer.max_tokens = 2;
+ALTER DATABASE :"here" SET llm_infer.temperature = 0;
 ALTER ROLE regress_llm_settings SET llm_infer.max_tokens = 4;
+ALTER ROLE regress_llm_settings SET llm_infer.max_priority = 9;
+ALTER ROLE regress_llm_settings SET llm_infer.max_tokens = -9;
+ALTER ROLE regress_llm_settings SET llm_infer.max_batch_tokens = 9;
+ALTER ROLE regress_llm_settings SET llm_infer.colour = 'blue';
+\c - regress_llm_settings
+SET client_min_messages = warning;
+SELECT llm_generate('abcdef', options => '{"priority": 9}');
+SELECT name, setting, source FROM pg_settings WHERE name ~ '^llm_infer' AND source IN ('database', 'user') ORDER BY name;
+ALTER ROLE CURRENT_USER SET llm_infer.max_priority = 99;
+ALTER ROLE CURRENT_USER SET llm_infer.max_tokens = 5;
+ALTER ROLE CURRENT_USER RESET llm_infer.max_priority;
+\c - :me
+SET client_min_messages = warning;
+SELECT llm_generate('abcdef');
 SELECT setconfig FROM pg_db_role_setting WHERE setrole = 'regress_llm_settings'::regrole;
+ALTER DATABASE :"here" RESET ALL;
+DROP OWNED BY regress_llm_settings;
 DROP ROLE regress_llm_settings;
-
+\c
+SET client_min_messages = warning;
 -- the batch node is a setting away
 CREATE TEMP TABLE t AS SELECT id, 'b' || id AS body FROM generate_series(1, 10) id;
 EXPLAIN (COSTS OFF) SELECT llm_generate(body) FROM t;

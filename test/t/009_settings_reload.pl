@@ -88,6 +88,21 @@ llm_is_well($node, 'new limits of a step');
 }
 llm_is_well($node, 'another prefix_cache');
 
+# ---- an open session ----
+
+{
+	my $open = $node->background_psql('postgres');
+	$open->query_safe('SET llm_infer.temperature = 0');
+	set('llm_infer.temperature', 1);
+	set('llm_infer.max_tokens', 3);
+	ok(llm_wait_for(sub { $open->query_safe('SHOW llm_infer.max_tokens') eq '3' }), 'an open session sees the change');
+	is($open->query_safe(q{SELECT llm_generate('abcdef'), current_setting('llm_infer.temperature')}), 'abc|0', 'and keeps what it has set itself');
+	set('llm_infer.temperature', -1);
+	set('llm_infer.max_tokens', 256);
+	ok(llm_wait_for(sub { $open->query_safe(q{SELECT llm_generate('abcdef')}) eq 'abcdef' }), 'and the next one');
+	$open->quit;
+}
+
 # ---- what cannot change ----
 
 like(set('llm_infer.devices', "'cpu'"), qr/parameter "llm_infer.devices" cannot be changed without restarting/,
