@@ -5,7 +5,8 @@
  * them over is told what is left:
  *
  *     rows   What the lowest layer reads is what the node would give without the quals that moved:
- *            their selectivity is divided out. Each filter multiplies its own in again.
+ *            their selectivity is divided out, within what the table holds and what the planner has
+ *            charged for. Each filter multiplies its own in again.
  *     cost   Calls cost what estimate.c says, for the rows that their layer reads, and the node at the
  *            bottom what it would without them. The planner charges every call of a node for the rows that
  *            reach the first (charges.c); so the top may be cheaper than the whole was, and is never
@@ -257,21 +258,6 @@ most_rows(List *rtable, const Plan *plan)
 	}
 }
 
-/* Rows of plan without quals of this selectivity, which its plan_rows counts. */
-static double
-rows_without(List *rtable, const Plan *plan, double selectivity)
-{
-	double most = most_rows(rtable, plan);
-	double rows = plan->plan_rows;
-
-	if (selectivity >= 1)
-		return rows;
-	rows = selectivity > 0 ? rows / selectivity : Max(most, rows);
-	if (most > 0)
-		rows = Min(rows, most);
-	return clamp_row_est(Max(rows, plan->plan_rows));
-}
-
 /* ---- costs ---- */
 
 /* The least that plan costs for its rows: what is below it and always read to the end, and themselves. */
@@ -303,11 +289,31 @@ take_off(List *rtable, Plan *plan, Cost cost)
 	plan->total_cost = Min(plan->total_cost, rest);
 }
 
+/* Rows of plan without quals of this selectivity, which call the model at this cost per row. */
+static double
+rows_without(List *rtable, const Plan *plan, double selectivity, Cost calls)
+{
+	double most = most_rows(rtable, plan);
+	double rows = plan->plan_rows;
+
+	if (selectivity >= 1)
+		return rows;
+	rows = selectivity > 0 ? rows / selectivity : Max(most, rows);
+	if (most > 0)
+		rows = Min(rows, most);
+	/* The planner has charged the calls for the rows that it expects; of joins it has other ideas. */
+	if (calls > 0 && !llm_layers_is_join(plan))
+		rows = Min(rows, (plan->total_cost - least_cost(rtable, plan)) / calls);
+	return clamp_row_est(Max(rows, plan->plan_rows));
+}
+
 void
 llm_figures_take_out(List *rtable, Plan *plan, List *quals)
 {
-	plan->plan_rows = rows_without(rtable, plan, selectivity(quals));
-	take_off(rtable, plan, plan->plan_rows * llm_figures_price(rtable, plan, quals));
+	Cost price = llm_figures_price(rtable, plan, quals);
+
+	plan->plan_rows = rows_without(rtable, plan, selectivity(quals), price);
+	take_off(rtable, plan, plan->plan_rows * price);
 }
 
 void
@@ -322,29 +328,35 @@ llm_figures_spread(List *rtable, LlmFigures whole, Plan *bottom, bool stays, Lis
 	ListCell *lc;
 
 	foreach (lc, nodes)
-		passing *= selectivity(((Plan *) lfirst(lc))->qual);
+	{
+		Plan *plan = (Plan *) lfirst(lc);
+		List *made = (List *) lsecond(((CustomScan *) plan)->custom_private);
+
+		plan->total_cost = llm_figures_price(rtable, plan, made); /* per row, for now */
+		if (plan->qual != NIL)
+			filters += plan->total_cost;
+		else
+			others += plan->total_cost;
+		passing *= selectivity(plan->qual);
+	}
 	if (stays)
-		bottom->plan_rows = rows_without(rtable, bottom, passing);
+	{
+		take_off(rtable, bottom, whole.rows * others);
+		bottom->plan_rows = rows_without(rtable, bottom, passing, filters);
+		take_off(rtable, bottom, bottom->plan_rows * filters);
+	}
 	rows = bottom->plan_rows;
 	foreach (lc, nodes)
 	{
 		Plan *plan = (Plan *) lfirst(lc);
-		List *made = (List *) lsecond(((CustomScan *) plan)->custom_private);
-		Cost price = llm_figures_price(rtable, plan, made);
 
-		calls += rows * price;
-		if (plan->qual != NIL)
-			filters += price;
-		else
-			others += rows * price;
+		calls += rows * plan->total_cost;
 		rows = clamp_row_est(Max(rows * selectivity(plan->qual), whole.rows));
 		plan->plan_rows = rows;
 		plan->startup_cost = whole.startup;
 		plan->total_cost = calls;
 	}
 	((Plan *) llast(nodes))->plan_rows = whole.rows;
-	if (stays)
-		take_off(rtable, bottom, bottom->plan_rows * filters + others);
 	scale = calls > 0 ? Min(1, (whole.total - bottom->total_cost) / calls) : 0;
 	foreach (lc, nodes)
 	{
