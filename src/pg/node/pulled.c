@@ -67,9 +67,12 @@ note_quals(Node **quals, Pick *pick)
 	foreach (lc, split_ands(*quals))
 	{
 		Node *qual = (Node *) lfirst(lc);
-		Bitmapset *tables = pull_varnos_of_level(NULL, qual, 0);
+		bool single;
 
-		if (llm_guards_any_call(qual) && (bms_membership(tables) == BMS_SINGLETON) == pick->single)
+		if (!llm_guards_any_call(qual))
+			continue;
+		single = bms_membership(pull_varnos_of_level(NULL, qual, 0)) == BMS_SINGLETON;
+		if (single == pick->single)
 			pick->quals = lappend(pick->quals, qual);
 	}
 }
