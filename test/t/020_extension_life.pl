@@ -118,7 +118,7 @@ foreach my $batch ('on', 'off')
 	my @s = map { llm_session($node, qq{SET client_min_messages = error; SET llm_infer.enable_batch = $_; DO \$\$
 		DECLARE q text; good int := 0; fails int := 0; begun timestamptz := clock_timestamp();
 		BEGIN
-			WHILE clock_timestamp() < begun + '2 s' LOOP
+			WHILE to_regclass('churned') IS NULL AND clock_timestamp() < begun + '30 s' LOOP
 				FOREACH q IN ARRAY ARRAY[\$q\$llm_generate('x')\$q\$, \$q\$llm_generate('row ' || i, 'echo') FROM generate_series(1, 3) i\$q\$,
 						\$q\$llm_generate_result('x')\$q\$, \$q\$llm_generate_stream('x')\$q\$, \$q\$llm_model_load('echo')\$q\$,
 						\$q\$llm_count_tokens('x' || i) FROM generate_series(1, 3) i\$q\$, '* FROM llm.models, llm.stat_engine, llm.stat_models',
@@ -134,10 +134,9 @@ foreach my $batch ('on', 'off')
 					COMMIT;
 				END LOOP;
 			END LOOP;
-			RAISE LOG '% calls were good, % failed', good, fails;
-			INSERT INTO said VALUES (CASE WHEN good > 20 AND fails > 20 THEN 'both' END);
+			INSERT INTO said VALUES (CASE WHEN good > 0 AND fails > 0 THEN 'both' END);
 		END\$\$}) } qw(on off on);
-	my $churn = llm_session($node, 'SET client_min_messages = error;' . "DROP EXTENSION llm_infer CASCADE; $again SELECT pg_sleep(0.02);" x 25);
+	my $churn = llm_session($node, 'SET client_min_messages = error;' . "DROP EXTENSION llm_infer CASCADE; $again SELECT pg_sleep(0.02);" x 12 . 'CREATE TABLE churned ()');
 	is(join('', llm_session_end($_)), '', 'calls while the extension goes and comes') foreach @s;
 	my (undef, $err) = llm_session_end($churn);
 	# the one deadlock that there can be, of DROP and a view on a table, and what then is there already
