@@ -217,13 +217,13 @@ model_of(ForeignServer *server, LlmFailure *f)
 static List *
 list_servers(void)
 {
-	ForeignDataWrapper *wrapper = GetForeignDataWrapperByName(WRAPPER_NAME, true);
+	Oid wrapper = get_foreign_data_wrapper_oid(WRAPPER_NAME, true);
 	List *oids = NIL;
 	Relation rel;
 	SysScanDesc scan;
 	HeapTuple tuple;
 
-	if (wrapper == NULL)
+	if (!OidIsValid(wrapper))
 		return NIL;
 	rel = table_open(ForeignServerRelationId, AccessShareLock);
 	scan = systable_beginscan(rel, InvalidOid, false, NULL, 0, NULL);
@@ -231,7 +231,7 @@ list_servers(void)
 	{
 		Form_pg_foreign_server form = (Form_pg_foreign_server) GETSTRUCT(tuple);
 
-		if (form->srvfdw == wrapper->fdwid)
+		if (form->srvfdw == wrapper)
 			oids = lappend_oid(oids, form->oid);
 	}
 	systable_endscan(scan);
@@ -239,14 +239,22 @@ list_servers(void)
 	return oids;
 }
 
+/* The server of an oid that a cache may have remembered: NULL when it has been dropped meanwhile. */
+static ForeignServer *
+find_server(Oid oid)
+{
+	return OidIsValid(oid) ? GetForeignServerExtended(oid, FSV_MISSING_OK) : NULL;
+}
+
 static ForeignServer *
 find_default(LlmFailure *f)
 {
 	List *oids = list_servers();
+	ForeignServer *server = list_length(oids) == 1 ? find_server(linitial_oid(oids)) : NULL;
 
-	if (list_length(oids) == 1)
-		return GetForeignServer(linitial_oid(oids));
-	if (oids == NIL)
+	if (server)
+		return server;
+	if (list_length(oids) <= 1)
 	{
 		llm_failure_set(f, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, "no model is registered");
 		llm_failure_hint(f, "Register one with llm_model_register(name, path).");
@@ -263,10 +271,9 @@ find_default(LlmFailure *f)
 static ForeignServer *
 find_named(const char *name, LlmFailure *f)
 {
-	ForeignServer *server = GetForeignServerByName(name, true);
-	ForeignDataWrapper *wrapper = GetForeignDataWrapperByName(WRAPPER_NAME, true);
+	ForeignServer *server = find_server(get_foreign_server_oid(name, true));
 
-	if (server && wrapper && wrapper->fdwid == server->fdwid)
+	if (server && server->fdwid == get_foreign_data_wrapper_oid(WRAPPER_NAME, true))
 		return server;
 	llm_failure_set(f, ERRCODE_UNDEFINED_OBJECT, "model \"%s\" does not exist", name);
 	llm_failure_hint(f, "The view llm.models lists the models.");
@@ -413,7 +420,7 @@ llm_catalog_list_models(void)
 
 	foreach (lc, list_servers())
 	{
-		ForeignServer *server = GetForeignServerExtended(lfirst_oid(lc), FSV_MISSING_OK);
+		ForeignServer *server = find_server(lfirst_oid(lc));
 		LlmFailure ignored;
 		LlmModel *model = server ? model_of(server, &ignored) : NULL;
 
