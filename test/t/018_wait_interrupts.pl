@@ -8,8 +8,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
-my $limit_ms = 1000;
-my $node = llm_cluster('waits', fault => 'slow_step=4', conf => "max_connections = 20\nllm_infer.engine_timeout = '15s'");
+my $limit_ms = 2000;
+my $node = llm_cluster('waits', fault => 'slow_step=4', conf => "max_connections = 20\njit = off\nllm_infer.engine_timeout = '15s'");
 my $engine = llm_engine_pid($node);
 my $watch = $node->background_psql('postgres');
 $watch->query_safe(q{
@@ -48,6 +48,20 @@ sub at_work
 my $long = q{llm_generate('@tokens=3900 x', max_tokens => 4000)};
 my $other; # a session that is in the way
 my $wrapper = $node->basedir . '/engine_wrapper.sh';
+
+sub take_engine_away
+{
+	rename $wrapper, "$wrapper.away" or die $!;
+	kill 'KILL', $engine;
+	llm_wait_for(sub { llm_gone($engine) });
+}
+
+sub bring_engine_back
+{
+	rename "$wrapper.away", $wrapper or die $!;
+	$engine = llm_engine_pid($node, $engine);
+}
+
 my @waits = (
 	{ name => 'the head of a window', sql => "SELECT $long FROM generate_series(1, 40)" },
 	{ name => 'a scalar call', sql => "SELECT upper($long)" },
@@ -68,16 +82,12 @@ my @waits = (
 		before => sub { kill 'STOP', $engine }, after => sub { kill 'CONT', $engine } },
 	{ name => 'a model to be loaded', sql => "SELECT llm_model_load('echo')",
 		before => sub { kill 'STOP', $engine }, after => sub { kill 'CONT', $engine } },
+	# no statement_timeout: PostgreSQL's ends before COMMIT
+	{ name => 'rows to be held, in COMMIT', ends => [qw(cancel terminate)], sql => "BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT $long FROM generate_series(1, 40); COMMIT" },
 	{ name => 'an engine that is not there', sql => "SELECT llm_generate('x' || i) FROM generate_series(1, 40) i",
-		before => sub {
-			rename $wrapper, "$wrapper.away" or die $!;
-			kill 'KILL', $engine;
-			llm_wait_for(sub { llm_gone($engine) });
-		},
-		after => sub {
-			rename "$wrapper.away", $wrapper or die $!;
-			$engine = llm_engine_pid($node, $engine);
-		} });
+		before => \&take_engine_away, after => \&bring_engine_back },
+	{ name => 'an engine to start again', sql => 'SELECT llm_engine_restart()',
+		before => \&take_engine_away, after => \&bring_engine_back });
 
 my %error = (cancel => qr/57014: canceling statement due to user request/,
 	terminate => qr/57P01: terminating connection/, timeout => qr/57014: canceling statement due to statement timeout/);
@@ -85,7 +95,7 @@ foreach my $wait (@waits)
 {
 	$wait->{before}->() if $wait->{before};
 	my @ms;
-	foreach my $how (qw(cancel terminate timeout))
+	foreach my $how (@{ $wait->{ends} // [qw(cancel terminate timeout)] })
 	{
 		my $set = $how eq 'timeout' ? "SET statement_timeout = '200ms'" : 'SET statement_timeout = 0';
 		my $s = llm_session($node, "$set; $wait->{sql}", user => $wait->{user});
@@ -99,7 +109,7 @@ foreach my $wait (@waits)
 		like($err, $error{$how}, "$wait->{name}: $how");
 	}
 	$wait->{after}->() if $wait->{after};
-	note "$wait->{name}: cancel $ms[0] ms, terminate $ms[1] ms, timeout $ms[2] ms with psql's start";
+	note "$wait->{name}: ms until cancel, terminate, timeout (with psql's start): @ms";
 	is(scalar(grep { $_ > $limit_ms } @ms), 0, "$wait->{name}: in time") or diag("ms: @ms");
 	llm_is_well($node, "waiting for $wait->{name}");
 }
