@@ -1,0 +1,170 @@
+# What happens around jobs: prepared transactions, DDL on their database and table, owners that may not
+# log in, quotas, worker places that run out, retention; and nobody works when there is nothing to do.
+use strict;
+use warnings;
+use LlmCluster;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $node = llm_cluster('life', conf => "max_prepared_transactions = 5\nmax_worker_processes = 8");
+my $db = 'postgres';
+
+sub one { return scalar $node->safe_psql($_[1] // $db, $_[0]); }
+sub submit { return one("SELECT llm_job_submit('$_[0]', 'echo')", $_[1]); }
+sub wait_state { return one("SELECT llm_job_wait($_[0], '20 s')", $_[1]); }
+sub workers { return one(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type IN ('llm_infer launcher', 'llm_infer worker')}); }
+sub idle { return llm_wait_for(sub { workers() eq '0' }); }
+
+# ---- on demand ----
+
+ok(idle(), 'nobody works at first');
+$node->safe_psql($db, q{BEGIN; SELECT llm_job_submit('x'); ROLLBACK});
+is(workers(), '0', 'ROLLBACK wakes nobody');
+{
+	my $id = submit('@slow=20 @tokens=100 x');
+	ok(llm_wait_for(sub { one(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'llm_infer worker' AND query <> ''}) }),
+		'the worker and what it does are in pg_stat_activity');
+	my $s = llm_session($node, "SELECT llm_job_wait($id)");
+	my $pid = llm_backend($node, $s);
+	ok(llm_wait_for(sub { one("SELECT backend_xmin IS NULL FROM pg_stat_activity WHERE pid = $pid AND state = 'active'
+		AND wait_event = 'Extension'") eq 't' }), 'who waits holds no snapshot');
+	is((llm_session_end($s))[0], 'done', 'and is told');
+	is(one(q{SELECT count(*) FROM pg_locks WHERE relation = 'llm.job_queue'::regclass}), '0', 'idle workers have no lock on the table');
+	ok(llm_wait_for(sub { one(q{SELECT n_tup_upd > 1 FROM pg_stat_user_tables WHERE relid = 'llm.job_queue'::regclass}) eq 't' }),
+		'autovacuum would see what they wrote');
+	ok(idle(), 'they end when there is nothing to do');
+}
+like(one(q{LISTEN llm_jobs; SELECT llm_job_submit('x') AS id \gset
+	SELECT llm_job_wait(:id);}), qr/done\nAsynchronous notification "llm_jobs" with payload "\d+" received/, 'a notification with the id');
+
+# ---- prepared ----
+
+{
+	idle();
+	$node->safe_psql($db, q{BEGIN; SELECT llm_job_submit('prepared'); PREPARE TRANSACTION 'p'});
+	sleep 3;
+	is(one(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'llm_infer launcher'}), '1',
+		'the launcher stays for a prepared transaction');
+	$node->restart('immediate');
+	$node->safe_psql($db, q{COMMIT PREPARED 'p'});
+	ok(llm_wait_for(sub { one(q{SELECT state FROM llm.jobs ORDER BY id DESC LIMIT 1}) eq 'done' }),
+		'COMMIT PREPARED, after a crash: the job is done without a wake-up');
+}
+
+# ---- DDL ----
+
+{
+	$node->safe_psql($db, 'CREATE DATABASE work');
+	llm_extension($node, 'work');
+	my $begin;
+	foreach my $busy (1, 0)
+	{
+		my $name = $busy ? 'busy' : 'idle';
+		my $id = submit($busy ? '@slow=50 @tokens=2000 x' : 'x', 'work');
+		$busy ? llm_wait_for(sub { one("SELECT llm_job_status($id)", 'work') eq 'running' }) : wait_state($id, 'work');
+		$begin = time();
+		$node->safe_psql('work', 'VACUUM FULL llm.job_queue; ALTER TABLE llm.job_queue SET (fillfactor = 70)');
+		cmp_ok(time() - $begin, '<', 5, "$name workers do not hold up VACUUM FULL and ALTER TABLE");
+		$begin = time();
+		$node->safe_psql($db, 'CREATE DATABASE copy TEMPLATE work');
+		$node->safe_psql($db, 'ALTER DATABASE work RENAME TO renamed');
+		$node->safe_psql($db, 'ALTER DATABASE renamed RENAME TO work');
+		cmp_ok(time() - $begin, '<', 10, "$name workers make way for CREATE DATABASE .. TEMPLATE and RENAME");
+		is(one(q{SELECT count(*) FROM llm.jobs WHERE finished IS NULL}, 'copy'), $busy, 'the copy has the jobs');
+		is(one("SELECT llm_job_cancel($id); SELECT llm_job_wait($id, '20 s')", 'work') =~ s/.*\n//r, $busy ? 'cancelled' : 'done',
+			'and the workers come back');
+		submit('x', 'copy');
+		$begin = time();
+		$node->safe_psql($db, 'DROP DATABASE copy');
+		cmp_ok(time() - $begin, '<', 10, 'DROP DATABASE');
+	}
+	submit('@slow=50 @tokens=2000 x', 'work');
+	llm_wait_for(sub { one(q{SELECT count(*) FROM llm.jobs WHERE state = 'running'}, 'work') });
+	$begin = time();
+	$node->safe_psql('work', 'DROP EXTENSION llm_infer CASCADE');
+	cmp_ok(time() - $begin, '<', 5, 'DROP EXTENSION while a job runs');
+	ok(idle(), 'and its workers are gone');
+	llm_extension($node, 'work');
+	is(wait_state(submit('x', 'work'), 'work'), 'done', 'CREATE EXTENSION again');
+	$node->safe_psql($db, 'CREATE DATABASE stranger');
+	$node->safe_psql('stranger', 'CREATE SCHEMA llm');
+	$node->safe_psql($db, 'DROP DATABASE work');
+	$node->restart;
+	llm_engine_pid($node);
+	ok(idle(), 'a database with a schema llm but without the extension: nobody stays');
+	$node->safe_psql($db, 'DROP DATABASE stranger');
+	llm_is_well($node, 'DDL');
+}
+
+# ---- owners ----
+
+$node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREIGN SERVER echo TO a, b;
+	INSERT INTO llm.quotas VALUES ('a', 30, '1 day', NULL)});
+{
+	my $b = one(q{SET ROLE b; SELECT llm_job_submit('from b')});
+	is(one(q{SET ROLE a; SELECT llm_job_wait(} . one(q{SET ROLE a; SELECT llm_job_submit('all that a has')}) . ')'), 'done', 'a job within the quota');
+	my $a = one(q{SET ROLE a; SELECT max(i) FROM llm_job_submit(ARRAY['one', 'two', 'three', 'four']) i});
+	is(wait_state(submit('mine')), 'done', 'others go on');
+	ok(llm_wait_for(sub { one(q{SELECT reason FROM llm.job_workers WHERE owner = 'b'::regrole AND state = 'paused'}) eq 'role "b" may not log in' }),
+		'an owner who may not log in: the reason is there');
+	ok(llm_wait_for(sub { one(q{SELECT reason FROM llm.job_workers WHERE owner = 'a'::regrole AND state = 'paused'}) =~ /token quota of role "a" is spent/ }),
+		'an owner whose quota is spent: the same');
+	like(one("SELECT state, attempts, sqlstate FROM llm.jobs WHERE id = $a"), qr/^queued\|0\|53400$/, 'its jobs have lost no attempt');
+	$node->safe_psql($db, q{ALTER ROLE b LOGIN; DELETE FROM llm.quotas});
+	is(wait_state($b), 'done', 'who may log in again is served');
+	is(wait_state($a), 'done', 'who has a quota again too');
+}
+
+# Six owners want four places of the database; a prompt that takes long is not waited for.
+{
+	my $roles = 'a, b, ' . join ', ', map { "r$_" } 1 .. 4;
+	$node->safe_psql($db, join '; ', map { "CREATE ROLE r$_ LOGIN; GRANT USAGE ON FOREIGN SERVER echo TO r$_" } 1 .. 4);
+	my @ids = map { one("SET ROLE $_; SELECT max(i) FROM llm_job_submit(array(SELECT '\@slow=10 \@tokens=20 x' FROM generate_series(1, 100))) i") }
+	  split /, /, $roles;
+	my $last = one(q{SELECT llm_job_submit('small')});
+	is(one("SELECT llm_job_wait($last, '15 s')"), 'done', 'an owner with a small job is served beside six with large ones');
+	is(one("SELECT llm_job_wait($_, '60 s')"), 'done', 'and these end') foreach $ids[0], $ids[5];
+	llm_is_well($node, 'owners');
+}
+
+# ---- places of workers ----
+
+{
+	$node->append_conf('postgresql.conf', 'max_worker_processes = 4');
+	$node->safe_psql($db, "CREATE DATABASE d$_") foreach 1 .. 4;
+	llm_extension($node, "d$_") foreach 1 .. 4;
+	$node->restart;
+	llm_engine_pid($node);
+	# the supervisor and logical replication have two
+	my %ids = map { ("d$_" => submit('x', "d$_")) } 1 .. 4;
+	ok(llm_wait_for(sub { grep { one(q{SELECT count(*) FROM llm.job_workers WHERE reason LIKE '%max_worker_processes%'}, $_) } keys %ids }, 3)
+		  || !grep({ one("SELECT llm_job_status($ids{$_})", $_) ne 'done' } keys %ids), 'who has no place says so');
+	is(wait_state($ids{$_}, $_), 'done', "two places for four databases: $_ is served") foreach sort keys %ids;
+	$node->safe_psql($db, "DROP DATABASE d$_") foreach 1 .. 4;
+	llm_is_well($node, 'places of workers');
+}
+
+# ---- retention, databases ----
+
+{
+	my $id = submit('old');
+	wait_state($id);
+	$node->append_conf('postgresql.conf', "llm_infer.job_retention = 1\nllm_infer.databases = 'postgres, \"No Such\"'");
+	my $offset = -s $node->logfile;
+	$node->reload;
+	ok(llm_wait_for(sub { one("SELECT llm_job_status($id)") eq 'expired' }), 'a job expires');
+	like(llm_error($node, "SELECT llm_job_result($id)"), qr/ERROR:  55000: the result of job $id has expired/, 'and says so');
+	idle(); # the next launcher comes by
+	submit('wake');
+	ok(llm_wait_for(sub { one("SELECT count(*) FROM llm.jobs WHERE id <= $id") eq '0' }, 10), 'its row is removed')
+	  or diag(one('SELECT id, finished FROM llm.jobs'));
+	is(one("SELECT llm_job_status($id), llm_job_wait($id)"), 'expired|expired', 'it is remembered as expired');
+	like(llm_error($node, 'SELECT llm_job_status(99999999)'), qr/ERROR:  42704: /, 'an id that never was is something else');
+	like(llm_log_since($node, $offset), qr/database "No Such" of llm_infer.databases does not exist/, 'a database that is not there is logged');
+}
+
+$node->stop;
+is_deeply([ llm_processes($node) ], [], 'no process is left');
+done_testing();
