@@ -557,6 +557,7 @@ FROM llm.stat_get_prefixes() AS p
 REVOKE ALL ON FUNCTION llm_engine_restart() FROM PUBLIC;
 GRANT USAGE ON SCHEMA llm TO PUBLIC;
 GRANT SELECT ON llm.jobs, llm.job_workers TO PUBLIC;
+GRANT SELECT ON SEQUENCE llm.job_ids, llm.job_expired TO PUBLIC; -- pg_dump reads them always
 GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_models, llm.stat_activity, llm.stat_users, llm.prefix_cache TO PUBLIC;
 GRANT SELECT ON llm.quotas TO pg_monitor;
 
