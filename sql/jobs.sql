@@ -150,5 +150,11 @@ SELECT llm_job_submit('wake') AS wake \gset
 SELECT llm_job_wait(:wake), llm_job_wait(:id);
 SELECT state, sqlstate, regexp_replace(message, '\d+', 'N') AS message FROM llm.jobs WHERE id = :id;
 
-DELETE FROM llm.job_queue;
+-- a table that is emptied while a job runs
+SELECT llm_job_submit('@slow=20 @tokens=4000 x', max_tokens => 4000) AS running \gset
+SELECT llm_job_wait(:running, '0.2 s');
+TRUNCATE llm.job_queue;
+SELECT llm_job_submit('next') AS next \gset
+SELECT llm_job_wait(:next), error_of('SELECT llm_job_status(' || :running || ')') LIKE '42704: %' AS unknown;
 SELECT engine_idle();
+DELETE FROM llm.job_queue;
