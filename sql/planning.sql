@@ -129,6 +129,14 @@ SELECT (sane(query)).*, query FROM (VALUES
 	($$SELECT llm_generate(body) FROM docs UNION ALL SELECT llm_generate(body) FROM docs WHERE llm_generate(body) LIKE '%b%'$$),
 	($$SELECT id, x FROM docs, LATERAL (SELECT llm_generate(body) AS x) l WHERE x <> 'a'$$)) q(query);
 
+-- a call may come with an SQL function, or with the function of an operator
+CREATE FUNCTION ask(text) RETURNS text LANGUAGE sql AS $$SELECT llm_generate($1)$$;
+CREATE OPERATOR ?> (RIGHTARG = text, FUNCTION = ask);
+EXPLAIN (COSTS OFF) SELECT ask(body) FROM docs;
+EXPLAIN (COSTS OFF) SELECT ?> body FROM docs;
+EXPLAIN (COSTS OFF) SELECT n FROM (SELECT ?> name AS n FROM groups OFFSET 0) s WHERE n > $$a$$;
+DROP FUNCTION ask(text) CASCADE;
+
 DROP FUNCTION estimate_in(text);
 DROP FUNCTION layers_of(text);
 DROP FUNCTION sane(text);

@@ -371,6 +371,8 @@ plan_query(Query *parse, const char *query_string, int cursor_options, ParamList
 	PlannedStmt *stmt;
 	bool batch = llm_guc_enable_batch && (cursor_options & CURSOR_OPT_SCROLL) == 0;
 
+	if (!llm_reach_may_call(parse))
+		return plan_as_it_is(parse, &ask);
 	if (batch)
 		parse = rewrite_query(parse);
 	if (batch && llm_guc_enable_pullup)

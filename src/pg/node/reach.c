@@ -9,6 +9,7 @@
 
 #include "pg/node/reach.h"
 
+#include "access/transam.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "pg/node/guards.h"
@@ -155,4 +156,26 @@ bool
 llm_reach_calls(Plan *plan, List *subplans)
 {
 	return plan_calls(plan, subplans);
+}
+
+/* ---- queries ---- */
+
+static bool
+may_call(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, FuncExpr) && ((FuncExpr *) node)->funcid >= FirstNormalObjectId)
+		return true;
+	if (IsA(node, OpExpr) && ((OpExpr *) node)->opno >= FirstNormalObjectId)
+		return true;
+	if (IsA(node, Query))
+		return query_tree_walker((Query *) node, may_call, context, QTW_IGNORE_JOINALIASES);
+	return expression_tree_walker(node, may_call, context);
+}
+
+bool
+llm_reach_may_call(Query *query)
+{
+	return may_call((Node *) query, NULL);
 }

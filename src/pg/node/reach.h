@@ -4,6 +4,7 @@
 
 #include "postgres.h"
 
+#include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 
 /* Visit the plans right below plan until fn says true; true when it did. */
@@ -12,5 +13,9 @@ extern bool llm_reach_children(Plan *plan, bool (*fn)(Plan *, void *), void *con
 /* True when running plan may call the model: in an expression of it or of a plan below it, or of a
  * sub-select that one of these runs. subplans are the statement's. */
 extern bool llm_reach_calls(Plan *plan, List *subplans);
+
+/* False when no plan of query can call the model: it names no function but the server's own. One of
+ * others may be ours, or an SQL function whose body takes its place. */
+extern bool llm_reach_may_call(Query *query);
 
 #endif
