@@ -28,6 +28,8 @@ $node->safe_psql('postgres', q{
 	CREATE TABLE docs (id int PRIMARY KEY, body text, kind int);
 	INSERT INTO docs SELECT i, 'doc ' || i || repeat(' word', i % 9) FROM generate_series(1, 400) i;
 	CREATE TABLE answers (id int, body text, answer text);
+	CREATE TABLE tasks (job bigint, prompt text);
+	CREATE TABLE recalled (job bigint);
 	CREATE MATERIALIZED VIEW answered AS SELECT id, body, llm_generate(body) AS t FROM docs WHERE id <= 20;
 	CREATE UNIQUE INDEX ON answered (id);
 	GRANT ALL ON docs, answers, answered TO guest;
@@ -88,6 +90,9 @@ sub statement
 		sub { "SELECT llm_pin_prefix('pin $k " . ('p' x int rand 300) . "') > 0; SELECT 'ok'" },
 		sub { q{SELECT count(*) FROM } . one_of(map { "llm.$_" } qw(models stat_engine stat_models stat_users stat_activity prefix_cache)) . "; SELECT 'ok'" },
 		sub { "EXPLAIN (ANALYZE, FORMAT JSON) SELECT $call FROM $docs; SELECT 'ok'" },
+		(sub { "BEGIN; INSERT INTO tasks SELECT llm_job_submit(b), b FROM $docs WHERE id <= 8; " . one_of('COMMIT', 'COMMIT', 'ROLLBACK') . ";\nROLLBACK; SELECT 'ok'" }) x 2,
+		sub { 'WITH j AS MATERIALIZED (SELECT job FROM tasks ORDER BY random() LIMIT 2) INSERT INTO recalled SELECT job FROM j WHERE llm_job_cancel(job);' . "\nSELECT 'ok'" },
+		sub { "SELECT llm_job_wait(job, '50 ms') FROM tasks ORDER BY job DESC LIMIT 1; SELECT 'ok'" },
 		sub { one_of("DISCARD ALL; SELECT 'ok'", "SELECT llm_model_unload('m1'); SELECT 'ok'") })->();
 }
 
@@ -107,6 +112,9 @@ my @events = (
 	kill => sub { kill one_of(qw(KILL KILL TERM SEGV)), llm_processes($node, engines => 1) },
 	stop => sub { my @e = llm_processes($node, engines => 1); kill 'STOP', @e; sleep rand 0.5; kill 'CONT', @e },
 	restart => sub { $sql->('SELECT llm_engine_restart()') },
+	workers => sub { $sql->(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type LIKE 'llm_infer%' AND backend_type <> 'llm_infer supervisor'}) },
+	# so many invalidations that the other backends lose all of their caches
+	caches => sub { $sql->(q{DO $$ BEGIN FOR i IN 1 .. 150 LOOP CREATE TEMP TABLE passing (a int PRIMARY KEY, b text); DROP TABLE passing; END LOOP; END $$}) },
 	supervisor => sub { $sql->(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'llm_infer supervisor'}) if rand() < 0.2 },
 	(reload => sub {
 		$node->append_conf('postgresql.conf', one_of("llm_infer.max_running = " . int(1 + rand 70), 'llm_infer.max_batch_tokens = ' . int(8 + rand 600),
@@ -132,7 +140,8 @@ sub memory
 	return $kb;
 }
 
-sub descriptors { my @fds = glob "/proc/$_[0]/fd/*"; return scalar @fds }
+# Without those of tables, which come and go.
+sub descriptors { return scalar grep { (readlink($_) // '') !~ m{/(?:base|global|pg_wal)/} } glob "/proc/$_[0]/fd/*" }
 
 # A session of its own that nobody cancels; engines die under it all the same.
 my $witness = $node->background_psql('postgres', on_error_stop => 0);
@@ -193,8 +202,15 @@ cmp_ok($n_ok, '>', 30 * $minutes, 'statements were answered');
 is(scalar(@wrong), 0, 'no row is wrong, no error is without an explanation') or diag join "\n", @wrong[ 0 .. ($#wrong > 9 ? 9 : $#wrong) ];
 $sql->('DELETE FROM llm.quotas; SELECT llm_engine_restart()');
 llm_engine_pid($node);
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM llm.jobs WHERE state IN ('queued', 'running')}), 'every job has ended');
+my $jobs = $node->safe_psql('postgres', q{SELECT coalesce(state, 'lost'), coalesce(sqlstate, '-'), count(*),
+	bool_and(CASE state WHEN 'done' THEN (llm_job_result(job)).text = prompt WHEN 'cancelled' THEN job IN (SELECT job FROM recalled)
+		WHEN 'failed' THEN sqlstate IN ('42501', '42704', '53200', '55P03', '57P01', '58000') ELSE false END)
+	FROM tasks FULL JOIN llm.jobs ON id = job GROUP BY 1, 2, job IS NULL ORDER BY 1, 2});
+like($jobs, qr/^(?:\S+\|t\n?)*$/, 'with what it was asked for, or in a way that is explained; and none is nobody\'s');
+note $jobs;
 cmp_ok(memory($backend) - $before{memory}, '<', 4096, 'memory of a session is flat');
-cmp_ok(descriptors($backend), '<=', $before{fds} + 2, 'its descriptors too');
+cmp_ok(descriptors($backend), '<=', $before{fds} + 1, 'its descriptors too');
 is($node->safe_psql('postgres', 'SELECT coalesce(sum(in_flight), 0) FROM llm.stat_users'), '0', 'nothing is counted as in flight');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM llm.stat_activity WHERE state <> 'idle'}), '0', 'nobody is busy');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND pid <> pg_backend_pid()}), '0', 'no lock is left');
