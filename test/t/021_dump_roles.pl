@@ -1,5 +1,5 @@
-# A database with models, quotas and calls goes to another cluster by dump, whoever dumps and restores; and
-# roles that own models, have quotas or have requests in flight can be reassigned and dropped.
+# A database with models, quotas and calls goes to another cluster by dump, whoever dumps and restores, and its rows
+# by subscription; roles that own models, have quotas or have requests in flight can be reassigned and dropped.
 use strict;
 use warnings;
 use LlmCluster;
@@ -12,7 +12,7 @@ my $odd = qq{Odd "schema" it's \$1 \\ caf\xc3\xa9 } . 'x' x 34;
 $quoted = qq{"$quoted"};
 is(length $odd, 63, 'an odd schema');
 
-my $node = llm_cluster('from', plain => 1, fault => 'slow_step=2');
+my $node = llm_cluster('from', plain => 1, fault => 'slow_step=2', allows_streaming => 'logical');
 $node->safe_psql('postgres', qq{
 	CREATE ROLE alice LOGIN; CREATE ROLE bob LOGIN CREATEDB; CREATE ROLE gone; CREATE ROLE worker LOGIN;
 	CREATE SCHEMA $quoted; CREATE EXTENSION llm_infer SCHEMA $quoted;
@@ -66,6 +66,19 @@ my $to = llm_cluster('to', plain => 1);
 		'with the quotas of roles that there are');
 	is($to->safe_psql('copy', q{SELECT name, owner FROM llm.models ORDER BY name}), "echo|postgres\nof alice|alice", 'and the owners of models');
 	is($to->safe_psql('copy', "$answers; SELECT (r).finish_reason FROM s.docs"), llm_answers(3) . "\nstop\nstop\nstop", 'and it works');
+
+	# ---- rows that a subscription brings ----
+
+	$node->safe_psql('postgres', 'CREATE TABLE s.fresh (i int PRIMARY KEY, body text); CREATE PUBLICATION p FOR TABLE s.fresh');
+	$to->safe_psql('copy', qq{CREATE TABLE s.fresh (i int PRIMARY KEY, body text, t text);
+		CREATE FUNCTION s.ask() RETURNS trigger LANGUAGE plpgsql AS \$\$BEGIN NEW.t := $quoted.llm_generate(NEW.body, 'echo'); RETURN NEW; END\$\$;
+		CREATE TRIGGER ask BEFORE INSERT OR UPDATE ON s.fresh FOR EACH ROW EXECUTE FUNCTION s.ask();
+		ALTER TABLE s.fresh ENABLE ALWAYS TRIGGER ask;
+		CREATE SUBSCRIPTION p CONNECTION '@{[$node->connstr]} dbname=postgres' PUBLICATION p});
+	$node->safe_psql('postgres', q{INSERT INTO s.fresh SELECT i, 'row ' || i FROM generate_series(1, 3) i});
+	ok($to->poll_query_until('copy', 'SELECT count(*) = 3 FROM s.fresh WHERE t = body'), 'its apply worker calls the model');
+	$to->safe_psql('copy', 'DROP SUBSCRIPTION p');
+	$node->safe_psql('postgres', 'DROP TABLE s.fresh');
 
 	# ---- without rights ----
 
