@@ -101,16 +101,19 @@ foreach my $order ('llm_infer, auto_explain, pg_stat_statements, pg_cron', 'pg_c
 	foreach my $query ('SELECT i, llm_generate(body) FROM near ORDER BY i',
 		q{SELECT i, llm_generate(body) FROM near WHERE llm_generate('a ' || body) LIKE '%5' ORDER BY i},
 		q{SELECT i, llm_generate('x' || i) FROM near1 UNION ALL SELECT i, llm_generate('y' || i) FROM near2 ORDER BY i},
+		'SELECT * FROM (SELECT i, llm_generate(body) FROM near1 UNION ALL SELECT i, body FROM near2) s ORDER BY i',
+		q{SELECT i FROM near1 b1 JOIN near1 b2 USING (i) WHERE llm_generate(b1.body || b2.body) LIKE '%5row%' ORDER BY i},
 		'SELECT i, b1.body || llm_generate(b2.body) FROM near1 b1 JOIN near1 b2 USING (i) ORDER BY i',
 		'SELECT count(llm_generate(body)), llm_generate(max(body)) FROM near2 GROUP BY i % 3 ORDER BY 2')
 	{
 		is($node->safe_psql('postgres', $query), $node->safe_psql('postgres', "SET llm_infer.enable_batch = off; $query"), "$first: $query");
-		like($node->safe_psql('postgres', "EXPLAIN (COSTS OFF) $query"), qr/LLM Batch/, "$first: batched");
+		like($node->safe_psql('postgres', "EXPLAIN (COSTS OFF, VERBOSE) $query"), qr/LLM Batch/, "$first: batched");
 	}
 	like($node->safe_psql('postgres', 'EXPLAIN (COSTS OFF) SELECT llm_generate(body) FROM near'),
 		qr/LLM Batch.*Append.*Async Foreign Scan.*Async Foreign Scan/s, "$first: above asynchronous scans");
 	is($node->safe_psql('postgres', 'WITH u AS (UPDATE near1 SET body = body WHERE i < 9 RETURNING body) SELECT llm_generate(body) FROM u'),
 		llm_answers(8), "$first: rows that the other server has modified");
+	is($node->safe_psql('postgres', 'UPDATE near1 SET body = body WHERE i < 9 RETURNING llm_generate(body)'), llm_answers(8), "$first: what it returns");
 	# ends
 	my $s = llm_session($node, q{SELECT llm_generate('@slow=10 @tokens=3000 ' || body, max_tokens => 3000) FROM docs});
 	my ($pid) = llm_active($node);
