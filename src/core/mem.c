@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #define HUGE_PAGE ((size_t) 2 << 20)
-#define CHUNK_MIN ((size_t) 64 << 10)
+#define CHUNK_FIRST ((size_t) 4 << 10)  /* each chunk of an arena is twice the one before, */
+#define CHUNK_LARGE ((size_t) 64 << 10) /* up to this */
 
 typedef struct LlmArenaChunk
 {
@@ -112,7 +113,10 @@ llm_arena_alloc(LlmArena *a, size_t nbytes)
 	nbytes = (nbytes + 15) & ~(size_t) 15;
 	if (c == NULL || c->cap - c->used < nbytes)
 	{
-		size_t cap = nbytes > CHUNK_MIN ? nbytes : CHUNK_MIN;
+		size_t cap = c == NULL ? CHUNK_FIRST : 2 * c->cap;
+
+		cap = cap < CHUNK_LARGE ? cap : CHUNK_LARGE;
+		cap = cap > nbytes ? cap : nbytes;
 
 		c = calloc(1, sizeof(*c) + cap);
 		if (c == NULL)
