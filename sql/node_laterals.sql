@@ -30,6 +30,15 @@ INSERT INTO shapes (query) VALUES
 	('SELECT (SELECT string_agg(x.g, '' '' ORDER BY d.id) FROM docs d, LATERAL (SELECT llm_generate(d.body || v) AS g) x WHERE d.grp = v) FROM generate_series(1, 3) v'),
 	('SELECT d.id, x.g FROM docs d, LATERAL (SELECT upper(llm_generate(d.body)) AS g) x WHERE x.g LIKE ''%1'' AND llm_generate(''w'' || x.g) <> ''wB11'' AND x.g <> ''B21'' ORDER BY 1'),
 	('SELECT d.id FROM docs d, LATERAL (SELECT llm_generate(d.body) || random() * 0 AS g) x WHERE x.g LIKE ''%10'' ORDER BY 1'),
+	-- conditions of a left join, and of the inner side
+	('SELECT d.id, x.* FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g, d.grp AS n, 7 AS k) x ON x.g > ''b2'' AND d.grp <> 1 ORDER BY 1'),
+	('SELECT d.id, x.* FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g, d.grp AS n WHERE d.grp > 1) x ON x.n = 3 ORDER BY 1'),
+	('SELECT d.id, x.* FROM docs d LEFT JOIN LATERAL (SELECT llm_generate((10 / d.grp) || d.body) AS g, 10 / d.grp AS n WHERE d.grp <> 0) x ON true ORDER BY 1'),
+	('SELECT d.id, x.* FROM docs d, LATERAL (SELECT llm_generate((10 / d.grp) || d.body) AS g, 10 / d.grp AS n WHERE d.grp <> 0) x WHERE x.g > ''5'' ORDER BY 1'),
+	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g) x ON llm_generate(''on '' || d.grp || x.g) < ''on 2'' ORDER BY 1'),
+	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g WHERE llm_generate(''w'' || d.grp) = ''w1'') x ON true ORDER BY 1'),
+	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g OFFSET 0) x ON x.g LIKE ''%1'' WHERE x.g IS NULL AND d.id < 20 ORDER BY 1'),
+	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g) x ON random() >= 0 ORDER BY 1'),
 	-- the inner side may give no row, or several: row by row, in the scans of it, or as a parameter
 	('SELECT d.id, x.g FROM docs d, LATERAL (SELECT llm_generate(d.body) AS g WHERE d.grp = 1) x ORDER BY 1'),
 	('SELECT d.id, x.g FROM docs d, LATERAL (SELECT llm_generate(d.body || e.id) AS g FROM docs e WHERE e.id < 3) x ORDER BY 1, 2'),

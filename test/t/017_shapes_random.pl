@@ -1,5 +1,5 @@
-# Random queries with calls everywhere - below CASE, COALESCE, AND, OR, in joins, LATERAL, partitions,
-# aggregates, windows - give the same rows through LLM Batch nodes as row by row, and ask no more; so do those whose
+# Random queries with calls everywhere - below CASE, COALESCE, AND, OR, in joins, LATERAL, sets, partitions,
+# aggregates, windows, sub-selects, WITH - give the same rows through LLM Batch nodes as row by row, and ask no more; so do those whose
 # filters are pulled above joins.
 use strict;
 use warnings;
@@ -75,6 +75,14 @@ sub source
 			{ t => [ 'd.body', 'l.x' ], n => [ 'd.id', 'd.grp' ] }, 'd.id' ],
 		[ 'docs d, LATERAL llm_generate_result(d.body) l',
 			{ t => [ 'd.label', 'l.text', 'l.finish_reason' ], n => [ 'd.id', 'l.completion_tokens' ] }, 'd.id' ],
+		[ 'docs d, LATERAL string_to_table(' . text($docs, 2) . q{, '1') WITH ORDINALITY e (x, o)},
+			{ t => [ 'd.body', 'e.x' ], n => [ 'd.id', 'e.o' ] }, 'd.id, e.o' ],
+		[ 'docs d LEFT JOIN LATERAL (SELECT min(x) AS x FROM unnest(ARRAY[' . text($docs, 2) . ', ' . text($docs, 1) . ']) x) l ON true',
+			{ t => [ 'd.label', 'l.x' ], n => [ 'd.id', 'd.grp' ] }, 'd.id' ],
+		[ 'docs d, LATERAL (SELECT g.grp, ' . text($both, 2) . ' AS x FROM groups g WHERE g.grp < d.grp AND ' . truth($both, 1) . ') l',
+			{ t => [ 'd.body', 'l.x' ], n => [ 'd.id', 'l.grp' ] }, 'd.id, l.grp' ],
+		[ 'docs d JOIN (SELECT grp AS k, ' . text({ t => ['name'], n => ['grp'] }, 2) . ' AS x FROM groups) l ON l.k = d.grp',
+			{ t => [ 'd.body', 'l.x' ], n => [ 'd.id', 'l.k' ] }, 'd.id' ],
 		[ 'parts d', { t => [ 'd.body', q{d.body || '!'} ], n => ['d.id'] }, 'd.id' ],
 		[ '(SELECT id, grp, body, ' . text($inner, 2) . ' AS x FROM docs WHERE ' . truth($inner, 1) . ' OFFSET 0) d',
 			{ t => [ 'd.body', 'd.x' ], n => [ 'd.id', 'd.grp' ] }, 'd.id' ]) };
@@ -95,6 +103,10 @@ sub query
 	return $with . one_of(
 		'SELECT ' . text($c, 3) . ', ' . text($c, 2) . " $rest ORDER BY $order",
 		'SELECT ' . text($c, 3) . ", $key $rest ORDER BY $order",
+		'SELECT ' . text($c, 2) . ', unnest(ARRAY[' . text($c, 2) . ', ' . text($c, 1) . "]) $rest ORDER BY $order",
+		'SELECT ' . text($c, 1) . ', (SELECT count(*) FROM groups s WHERE ' . truth({ t => [ 's.name', @{ $c->{t} } ], n => [ 's.grp', @{ $c->{n} } ] }, 2) . ") $rest ORDER BY $order",
+		'SELECT y.* FROM (WITH w AS MATERIALIZED (SELECT ' . text($c, 2) . " AS x, $key AS k $rest)
+			SELECT a.x, llm_generate(b.x) AS z, k FROM w a JOIN w b USING (k)) y ORDER BY k, 1, 2",
 		'SELECT DISTINCT ' . text($c, 2) . " $rest ORDER BY 1",
 		"SELECT $key, max(" . text($c, 2) . ") OVER (PARTITION BY $c->{n}[0] % 3 ORDER BY $order) $rest ORDER BY $order",
 		"SELECT $c->{n}[0] % 3, max(" . text($c, 2) . ")$filter, count(" . text($c, 1) . '), ' . text($groups, 2)
@@ -123,7 +135,7 @@ CREATE TABLE parts_1 PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER 1)
 INSERT INTO parts SELECT id, body FROM docs;
 ANALYZE;
 -- Whatever is pulled is compared once more. Where rows are estimated badly it may ask for more of them, but for no other
--- input, so it is done greedily; only a join with an empty side has ended before some calls.
+-- input, so it is done greedily. A join with an empty side has ended before some calls.
 CREATE FUNCTION verdict(query text) RETURNS text LANGUAGE plpgsql AS \$verdict\$
 DECLARE
 	w record;
@@ -140,7 +152,7 @@ BEGIN
 		PERFORM set_config('llm_infer.temperature', '0', true);
 		SELECT * INTO w FROM both_ways(query);
 	END IF;
-	IF w.same AND (w.batched <= w.row_by_row OR pulled AND w.n = 0) THEN
+	IF w.same AND (w.batched <= w.row_by_row OR w.n = 0) THEN
 		RETURN CASE WHEN pulled THEN 2 ELSE sign(w.nodes) END;
 	END IF;
 	RETURN w::text || CASE WHEN pulled THEN ' pulled: ' ELSE ' ' END || query;

@@ -11,7 +11,8 @@
  *
  * The inner side is a Result without input, by itself or below a SubqueryScan, or a FunctionScan of
  * one of our functions. Its expressions are evaluated once for each outer row, as in the loop: what
- * reads a column twice reads it from the row.
+ * reads a column twice reads it from the row. In a left join they are NULL where a condition of the
+ * inner side or of the join is not true; behind SELECT .. WHERE no call is made for such a row.
  */
 #include "postgres.h"
 
@@ -85,20 +86,43 @@ rewrite(Lateral *lateral, List *exprs)
 	return (List *) lateral_mutator((Node *) exprs, lateral);
 }
 
-/* A node over child that delivers the columns of the outer side, then those of tlist. */
+/* A node over child that delivers the columns of the outer side, then those of tlist; where quals are
+ * not true those are NULL. */
 static Plan *
-add_columns(Lateral *lateral, Plan *child, List *tlist, LlmLayersScope *scope)
+add_columns(Lateral *lateral, Plan *child, List *tlist, List *quals, LlmLayersScope *scope)
 {
 	List *all = list_truncate(llm_layers_pass_on(child), lateral->n_outer);
+	LlmGuard guard = {NULL, NULL, NIL, NULL};
 	ListCell *lc;
 
+	if (quals != NIL)
+		guard.enter = make_ands_explicit(rewrite(lateral, quals));
 	foreach (lc, rewrite(lateral, tlist))
 	{
 		Expr *expr = ((TargetEntry *) lfirst(lc))->expr;
 
+		if (quals != NIL)
+			expr = llm_guards_apply(&guard, expr);
 		all = lappend(all, makeTargetEntry(expr, list_length(all) + 1, NULL, false));
 	}
 	return llm_layers_project(child, all, &lateral->join->join.plan, scope);
+}
+
+/* The columns of the inner side, as the join sees them. */
+static List *
+inner_columns(const Plan *inner)
+{
+	List *tlist = NIL;
+	ListCell *lc;
+
+	foreach (lc, inner->targetlist)
+	{
+		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+		Expr *var = (Expr *) llm_layers_var(INNER_VAR, tle->resno, (Node *) tle->expr);
+
+		tlist = lappend(tlist, makeTargetEntry(var, tle->resno, NULL, false));
+	}
+	return tlist;
 }
 
 /* ---- quals: a Result has none, so they go to the batch node below it ---- */
@@ -186,8 +210,14 @@ is_movable(const Plan *plan)
 static bool
 is_one_row(const Plan *plan)
 {
-	return IsA(plan, Result) && plan->lefttree == NULL && plan->qual == NIL &&
-		   ((const Result *) plan)->resconstantqual == NULL && is_movable(plan);
+	return IsA(plan, Result) && plan->lefttree == NULL && plan->qual == NIL && is_movable(plan);
+}
+
+/* The conditions under which the inner side gives its row. */
+static List *
+row_quals(const Plan *inner)
+{
+	return IsA(inner, Result) ? (List *) ((const Result *) inner)->resconstantqual : inner->qual;
 }
 
 /* The call of ours that a FunctionScan scans, NULL when it is anything else. */
@@ -219,10 +249,17 @@ take_inner(Lateral *lateral, const Plan *inner)
 		const Plan *sub = ((const SubqueryScan *) inner)->subplan;
 
 		lateral->scan = ((const Scan *) inner)->scanrelid;
-		return is_movable(inner) && is_one_row(sub) &&
+		return is_movable(inner) && is_one_row(sub) && row_quals(sub) == NIL &&
 			   llm_guards_has_call((Node *) sub->targetlist);
 	}
 	return is_one_row(inner) && llm_guards_has_call((Node *) inner->targetlist);
+}
+
+/* Conditions that can be evaluated for one column after the other. */
+static bool
+is_plain_qual(const List *quals)
+{
+	return llm_guards_repeatable((Node *) quals) && !contain_subplans((Node *) quals);
 }
 
 /* Each outer row gives one row of the join, or less by quals that can be evaluated afterwards. */
@@ -232,8 +269,9 @@ is_plain_join(const NestLoop *join)
 	const Plan *inner = join->join.plan.righttree;
 
 	if (join->join.jointype == JOIN_LEFT)
-		return join->join.joinqual == NIL && (inner->qual == NIL || IsA(inner, Result));
-	return join->join.jointype == JOIN_INNER;
+		return is_plain_qual(join->join.joinqual) && is_plain_qual(row_quals(inner));
+	return join->join.jointype == JOIN_INNER &&
+		   (!IsA(inner, Result) || is_plain_qual(row_quals(inner)));
 }
 
 Plan *
@@ -243,6 +281,9 @@ llm_laterals_build(NestLoop *join, LlmLayersScope *scope)
 	Plan *inner = plan->righttree;
 	Plan *below = plan->lefttree;
 	Lateral lateral = {join, list_length(below->targetlist), 0, NULL};
+	List *quals = list_concat_copy(join->join.joinqual, plan->qual);
+	bool outer_join = join->join.jointype == JOIN_LEFT;
+	bool guarded = outer_join || IsA(inner, Result);
 	List *scanned = NIL;
 	Plan *top;
 
@@ -253,14 +294,22 @@ llm_laterals_build(NestLoop *join, LlmLayersScope *scope)
 	else if (IsA(inner, SubqueryScan))
 		scanned = ((SubqueryScan *) inner)->subplan->targetlist;
 	if (scanned != NIL)
-		below = llm_layers_build(add_columns(&lateral, below, scanned, scope), scope);
-	below = add_columns(&lateral, below, inner->targetlist, scope);
-	if (!place_quals(below, rewrite(&lateral, inner->qual)))
+		below = llm_layers_build(add_columns(&lateral, below, scanned, NIL, scope), scope);
+	below =
+		add_columns(&lateral, below, inner->targetlist, guarded ? row_quals(inner) : NIL, scope);
+	if (!guarded && !place_quals(below, rewrite(&lateral, inner->qual)))
 		return plan;
 	below = llm_layers_build(below, scope);
+	if (guarded && !outer_join && !push_quals(below, rewrite(&lateral, row_quals(inner))))
+		return plan;
+	if (outer_join && join->join.joinqual != NIL)
+	{
+		below = add_columns(&lateral, below, inner_columns(inner), join->join.joinqual, scope);
+		below = llm_layers_build(below, scope);
+	}
 
 	top = llm_layers_project(below, rewrite(&lateral, plan->targetlist), plan, scope);
-	if (!place_quals(top, rewrite(&lateral, list_concat_copy(join->join.joinqual, plan->qual))))
+	if (!place_quals(top, rewrite(&lateral, outer_join ? plan->qual : quals)))
 		return plan;
 	top->initPlan = plan->initPlan;
 	return top;
