@@ -67,7 +67,6 @@ llm_guards_is_barrier(Node *node)
 		case T_GroupingFunc:
 		case T_SubPlan:
 		case T_AlternativeSubPlan:
-		case T_ArrayCoerceExpr:
 		case T_RowCompareExpr:
 			return true;
 		case T_FuncExpr: /* a set: not once per row */
