@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #define HUGE_PAGE ((size_t) 2 << 20)
-#define CHUNK_FIRST ((size_t) 4 << 10)  /* each chunk of an arena is twice the one before, */
-#define CHUNK_LARGE ((size_t) 64 << 10) /* up to this */
+/* The first two chunks of an arena are small enough for a thread's own list of free blocks in glibc, each
+ * later one is twice the one before. */
+#define CHUNK_FIRST ((size_t) 960)
+#define CHUNK_LARGE ((size_t) 64 << 10)
 
 typedef struct LlmArenaChunk
 {
@@ -113,7 +115,7 @@ llm_arena_alloc(LlmArena *a, size_t nbytes)
 	nbytes = (nbytes + 15) & ~(size_t) 15;
 	if (c == NULL || c->cap - c->used < nbytes)
 	{
-		size_t cap = c == NULL ? CHUNK_FIRST : 2 * c->cap;
+		size_t cap = c == NULL || c->next == NULL ? CHUNK_FIRST : 2 * c->cap;
 
 		cap = cap < CHUNK_LARGE ? cap : CHUNK_LARGE;
 		cap = cap > nbytes ? cap : nbytes;
