@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #define HUGE_PAGE ((size_t) 2 << 20)
-/* The first two chunks of an arena are small enough for a thread's own list of free blocks in glibc, each
- * later one is twice the one before. */
+/* The first two chunks of an arena are below 1 KiB: a request for more makes glibc's malloc put its lists of
+ * small free blocks in order. Each later one is twice the one before. */
 #define CHUNK_FIRST ((size_t) 960)
 #define CHUNK_LARGE ((size_t) 64 << 10)
 
