@@ -318,7 +318,7 @@ SELECT j.id,
 	j.started,
 	j.finished,
 	j.sqlstate,
-	j.message
+	CASE WHEN pg_catalog.pg_has_role(j.owner::oid, 'USAGE') THEN j.message END AS message
 FROM llm.job_queue AS j
 WHERE pg_catalog.pg_has_role(j.owner::oid, 'USAGE') OR pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
 

@@ -133,22 +133,29 @@ is_lost(const LlmWorker *w, TimestampTz now)
 /* ---- anybody ---- */
 
 bool
-llm_workers_wake(Oid database)
+llm_workers_wake(Oid database, Oid role)
 {
 	bool room = true;
+	bool runs = false;
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < table->n; i++)
 	{
-		if (table->entries[i].database != database)
+		LlmWorker *w = &table->entries[i];
+
+		if (w->database != database || (OidIsValid(role) && w->role != role))
 			continue;
-		table->entries[i].woken = true;
-		set_latch(&table->entries[i]);
+		w->woken = true;
+		set_latch(w);
+		runs = runs || (w->role == role && w->state == LLM_WORKER_RUNNING);
 	}
-	if (find(database, InvalidOid) == NULL)
+	if (!runs && find(database, InvalidOid) == NULL)
 		room = enter(database, InvalidOid) != NULL;
+	else if (!runs)
+		wake_launcher(database);
 	LWLockRelease(table->lock);
-	llm_shmem_wake_supervisor();
+	if (!runs)
+		llm_shmem_wake_supervisor();
 	return room;
 }
 

@@ -56,9 +56,10 @@ extern void llm_workers_startup(LWLock *lock);
 
 /* ---- anybody ---- */
 
-/* There is something to do in the database: wake its workers, and have a launcher started when there
- * is none. False when the table is full. Raises nothing: for callbacks of transactions. */
-extern bool llm_workers_wake(Oid database);
+/* There is something to do for a role in the database (0 = for any): wake its worker, else the launcher,
+ * which is started when there is none; a worker that ends wakes the launcher too. False when the table
+ * is full. Raises nothing: for callbacks of transactions. */
+extern bool llm_workers_wake(Oid database, Oid role);
 /* A copy of the entry; false when there is none. */
 extern bool llm_workers_find(Oid database, Oid role, LlmWorker *out);
 /* Copies of all entries of the database, [*n] in CurrentMemoryContext. */

@@ -129,6 +129,18 @@ $node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREI
 	llm_is_well($node, 'owners');
 }
 
+# ---- a row that cannot be written ----
+
+{
+	$node->safe_psql($db, q{ALTER TABLE llm.job_queue ADD CONSTRAINT spoilt CHECK (state <> 'done' OR (result).text <> 'spoilt') NOT VALID});
+	my $first = one(q{SELECT min(i) FROM llm_job_submit(array(SELECT CASE n WHEN 30 THEN 'spoilt' ELSE 'row ' || n END FROM generate_series(1, 60) n)) i});
+	ok(llm_wait_for(sub { one("SELECT count(*) FROM llm.jobs WHERE id >= $first AND finished IS NULL") eq '0' }), 'a result that cannot be written: all end');
+	is(one("SELECT state, sqlstate, max(attempts), count(*) FROM llm.jobs WHERE id >= $first GROUP BY 1, 2 ORDER BY 1"),
+		"done||1|59\nfailed|23514|1|1", 'and it alone fails, at once');
+	$node->safe_psql($db, 'ALTER TABLE llm.job_queue DROP CONSTRAINT spoilt');
+	llm_is_well($node, 'a row that cannot be written');
+}
+
 # ---- places of workers ----
 
 {

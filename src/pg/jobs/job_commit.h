@@ -2,8 +2,11 @@
 #ifndef LLM_PG_JOBS_JOB_COMMIT_H
 #define LLM_PG_JOBS_JOB_COMMIT_H
 
-/* This transaction has queued or cancelled jobs: when it commits, or is prepared, the workers of the
- * database are woken once, and those who wait for jobs look again. A rollback wakes nobody. */
-extern void llm_job_commit_note(void);
+#include "postgres.h"
+
+/* This transaction has queued or cancelled jobs of owner: when it commits, or is prepared, the owner's
+ * worker is woken once (all are, for several owners), and those who wait for jobs look again. A
+ * rollback wakes nobody. */
+extern void llm_job_commit_note(Oid owner);
 
 #endif

@@ -115,7 +115,7 @@ llm_job_cancel(PG_FUNCTION_ARGS)
 	id = PG_GETARG_INT64(0);
 	if (!find_job(id, false, &row) || row.finished != 0 || !llm_job_table_cancel(id))
 		PG_RETURN_BOOL(false);
-	llm_job_commit_note();
+	llm_job_commit_note(row.owner);
 	PG_RETURN_BOOL(true);
 }
 
@@ -184,7 +184,7 @@ llm_job_wait(PG_FUNCTION_ARGS)
 	{
 		/* Perhaps it was restored from a dump, or comes from a prepared transaction. */
 		if (!RecoveryInProgress())
-			(void) llm_workers_wake(MyDatabaseId);
+			(void) llm_workers_wake(MyDatabaseId, InvalidOid);
 		(void) llm_job_wait_until(has_ended, &w, timeout_ms);
 	}
 	PG_RETURN_TEXT_P(cstring_to_text(w.state));

@@ -39,6 +39,7 @@ LLM_EXPORTS_END
 /* ---- commit ---- */
 
 static bool commit_noted = false;
+static Oid noted_owner = InvalidOid; /* 0 = several */
 
 static void
 xact_callback(XactEvent event, void *arg)
@@ -50,12 +51,12 @@ xact_callback(XactEvent event, void *arg)
 	commit_noted = false;
 	if (!noted || event == XACT_EVENT_ABORT)
 		return;
-	(void) llm_workers_wake(MyDatabaseId);
+	(void) llm_workers_wake(MyDatabaseId, noted_owner);
 	llm_workers_finished();
 }
 
 void
-llm_job_commit_note(void)
+llm_job_commit_note(Oid owner)
 {
 	static bool registered = false;
 
@@ -64,6 +65,7 @@ llm_job_commit_note(void)
 	if (!registered)
 		RegisterXactCallback(xact_callback, NULL);
 	registered = true;
+	noted_owner = !commit_noted || noted_owner == owner ? owner : InvalidOid;
 	commit_noted = true;
 }
 
@@ -202,7 +204,7 @@ insert(LlmJobOrder *order, Datum prompt)
 			Int64GetDatum((int64) pg_prng_uint64(&pg_global_prng_state)));
 	id = llm_job_table_insert(order);
 	order->args[LLM_ARG_SEED].isnull = !has_seed;
-	llm_job_commit_note();
+	llm_job_commit_note(order->owner);
 	return id;
 }
 

@@ -82,7 +82,8 @@ typedef struct LlmJobLane
 extern LlmJobLane *llm_job_table_lanes(int *n);
 /* Owners with running jobs, [*n] in CurrentMemoryContext. */
 extern Oid *llm_job_table_running(int *n);
-/* Running jobs of an owner whose worker is gone are queued again. */
+/* Running jobs of an owner whose worker is gone are queued again: at once the first time, then later
+ * and later, so that what ends workers goes behind the others. */
 extern void llm_job_table_release(Oid owner);
 /* All unfinished jobs of an owner fail. */
 extern void llm_job_table_fail_all(Oid owner, int sqlstate, const char *message);

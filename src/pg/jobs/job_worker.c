@@ -6,8 +6,9 @@
  * over one connection. The lease of a running job is the role's lock (job_process.h): it ends with
  * this process, however that ends.
  *
- * An error in a transaction ends the process: the requests in flight are lost with the transaction,
- * and their jobs are queued again by whoever takes the lock next.
+ * What cannot be written is its own row's error: a batch is written in a subtransaction, and row by row
+ * when that fails. Any other error ends the process: the requests in flight are lost with the
+ * transaction, and their jobs are queued again by whoever takes the lock next.
  */
 #include "postgres.h"
 
@@ -25,6 +26,7 @@
 #include "storage/ipc.h"
 #include "utils/errcodes.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 LLM_EXPORTS_BEGIN
@@ -159,57 +161,146 @@ write_end(const Running *r, Datum result)
 	return true;
 }
 
+/* Calls that have ended, and what their rows say. */
+typedef struct Batch
+{
+	int n;
+	Running *ended[CALLS_MAX];
+	int64 ids[CALLS_MAX];
+	LlmJobHold hold[CALLS_MAX];
+	Datum results[CALLS_MAX];
+	bool final[CALLS_MAX]; /* it was the job's end */
+} Batch;
+
+/* Errors of the server's state, which say nothing about the row. */
+static bool
+is_of_server(int sqlstate)
+{
+	int class = ERRCODE_TO_CATEGORY(sqlstate);
+
+	return class == ERRCODE_INSUFFICIENT_RESOURCES || class == ERRCODE_OPERATOR_INTERVENTION ||
+		   class == ERRCODE_TRANSACTION_ROLLBACK || class == ERRCODE_SYSTEM_ERROR;
+}
+
+static void
+write_rows(Batch *b, int from, int to, const ErrorData *instead)
+{
+	LlmJobUser before;
+
+	llm_job_table_enter(&before);
+	for (int i = from; i < to; i++)
+	{
+		if (b->hold[i] != LLM_JOB_OURS)
+			continue;
+		if (instead != NULL)
+			llm_job_table_fail(b->ids[i], instead->sqlerrcode, instead->message);
+		b->final[i] = instead != NULL || write_end(b->ended[i], b->results[i]);
+	}
+	llm_job_table_leave(&before);
+}
+
+/* Write the rows [from, to) in a subtransaction; instead of their ends an error, if given. The error
+ * that this gave, NULL = none; one that is not the rows' is raised. Requests in flight belong to the
+ * outer transaction level: they do not notice. */
+static ErrorData *
+try_rows(Batch *b, int from, int to, const ErrorData *instead)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		write_rows(b, from, to, instead);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	if (error != NULL && (is_of_server(error->sqlerrcode) || instead != NULL))
+		ReThrowError(error);
+	return error;
+}
+
+/* All rows at once; when that fails one by one, so that an error is its own row's. */
+static void
+write_batch(Batch *b)
+{
+	if (try_rows(b, 0, b->n, NULL) == NULL)
+		return;
+	for (int i = 0; i < b->n; i++)
+	{
+		ErrorData *error = try_rows(b, i, i + 1, NULL);
+
+		if (error != NULL)
+			(void) try_rows(b, i, i + 1, error);
+	}
+}
+
+/* One notification with the ids of the jobs that ended. True when an answer was among them. */
+static bool
+notify(const Batch *b)
+{
+	StringInfoData payload;
+	bool well = false;
+
+	initStringInfo(&payload);
+	for (int i = 0; i < b->n; i++)
+	{
+		if (b->hold[i] != LLM_JOB_OURS || !b->final[i])
+			continue;
+		appendStringInfo(&payload, payload.len == 0 ? INT64_FORMAT : "," INT64_FORMAT, b->ids[i]);
+		well = well || llm_call_failure(b->ended[i]->call) == NULL;
+	}
+	if (payload.len > 0)
+		Async_Notify(CHANNEL, payload.data);
+	return well;
+}
+
 /* Write what has ended in one transaction; those whose rows are locked by others stay. */
 static void
 write_ended(void)
 {
-	int64 ids[CALLS_MAX];
-	Running *ended[CALLS_MAX];
-	LlmJobHold hold[CALLS_MAX];
-	Datum results[CALLS_MAX];
-	int n = 0;
-	int n_done = 0;
-	LlmJobUser before;
-	StringInfoData payload;
-	bool well = false;
+	static Batch b;
+	bool well;
 
+	b.n = 0;
 	for (int i = 0; i < n_running; i++)
 	{
 		if (!llm_call_finished(running[i].call))
 			continue;
-		ids[n] = running[i].id;
-		ended[n++] = &running[i];
+		b.ids[b.n] = running[i].id;
+		b.ended[b.n++] = &running[i];
 	}
-	if (n == 0 || !llm_job_process_begin("writing results"))
+	if (b.n == 0 || !llm_job_process_begin("writing results"))
 		return;
-	initStringInfo(&payload);
-	llm_job_table_hold(ids, n, true, hold);
-	for (int i = 0; i < n; i++)
+	llm_job_table_hold(b.ids, b.n, true, b.hold);
+	for (int i = 0; i < b.n; i++)
 	{
 		bool isnull;
 		bool failed;
 
-		if (hold[i] == LLM_JOB_OURS && llm_call_failure(ended[i]->call) == NULL)
-			results[i] = llm_call_result(ended[i]->call, &isnull, &failed);
+		if (b.hold[i] == LLM_JOB_OURS && llm_call_failure(b.ended[i]->call) == NULL)
+			b.results[i] = llm_call_result(b.ended[i]->call, &isnull, &failed);
 	}
-	llm_job_table_enter(&before);
-	for (int i = 0; i < n; i++)
-	{
-		if (hold[i] != LLM_JOB_OURS || !write_end(ended[i], results[i]))
-			continue;
-		appendStringInfo(&payload, n_done++ == 0 ? INT64_FORMAT : "," INT64_FORMAT, ids[i]);
-		well = well || llm_call_failure(ended[i]->call) == NULL;
-	}
-	llm_job_table_leave(&before);
-	if (n_done > 0)
-		Async_Notify(CHANNEL, payload.data);
+	write_batch(&b);
+	well = notify(&b);
 	llm_job_process_end();
 	llm_workers_finished();
 	if (well)
 		llm_workers_well();
-	for (int i = n - 1; i >= 0; i--)
-		if (hold[i] != LLM_JOB_NOT_NOW)
-			forget((int) (ended[i] - running));
+	for (int i = b.n - 1; i >= 0; i--)
+		if (b.hold[i] != LLM_JOB_NOT_NOW)
+			forget((int) (b.ended[i] - running));
 }
 
 /* ---- the loop ---- */
