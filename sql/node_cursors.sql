@@ -34,6 +34,7 @@ SELECT asked() BETWEEN 43 AND 100 AS not_more;
 FETCH 0 FROM c;
 ROLLBACK;
 SELECT engine_idle();
+SELECT asked() <= 57 AS cancelled; -- those that were read ahead and had no answer yet
 -- the end, and past it
 BEGIN;
 DECLARE c CURSOR FOR SELECT id, llm_generate(body) FROM docs WHERE id <= 3;
