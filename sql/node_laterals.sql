@@ -37,6 +37,7 @@ INSERT INTO shapes (query) VALUES
 	('SELECT d.id, x.* FROM docs d, LATERAL (SELECT llm_generate((10 / d.grp) || d.body) AS g, 10 / d.grp AS n WHERE d.grp <> 0) x WHERE x.g > ''5'' ORDER BY 1'),
 	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g) x ON llm_generate(''on '' || d.grp || x.g) < ''on 2'' ORDER BY 1'),
 	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g WHERE llm_generate(''w'' || d.grp) = ''w1'') x ON true ORDER BY 1'),
+	('SELECT d.id, x.g FROM docs d, LATERAL (SELECT llm_generate(d.body) AS g WHERE llm_generate(''w'' || d.grp) = ''w1'') x ORDER BY 1'),
 	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g OFFSET 0) x ON x.g LIKE ''%1'' WHERE x.g IS NULL AND d.id < 20 ORDER BY 1'),
 	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g) x ON random() >= 0 ORDER BY 1'),
 	-- the inner side may give no row, or several: row by row, in the scans of it, or as a parameter

@@ -270,8 +270,10 @@ is_plain_join(const NestLoop *join)
 
 	if (join->join.jointype == JOIN_LEFT)
 		return is_plain_qual(join->join.joinqual) && is_plain_qual(row_quals(inner));
+	/* those of a Result guard its calls and remove rows: a call in them would be made twice */
 	return join->join.jointype == JOIN_INNER &&
-		   (!IsA(inner, Result) || is_plain_qual(row_quals(inner)));
+		   (!IsA(inner, Result) ||
+			(is_plain_qual(row_quals(inner)) && !llm_guards_any_call((Node *) row_quals(inner))));
 }
 
 Plan *
