@@ -236,7 +236,7 @@ CREATE TABLE llm.job_queue (
 		CHECK ((finished IS NULL) OPERATOR(pg_catalog.=) (state OPERATOR(pg_catalog.=) ANY (ARRAY['queued', 'running'])))
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 
-CREATE INDEX job_queue_open ON llm.job_queue (owner, rank, due, id) WHERE finished IS NULL;
+CREATE INDEX job_queue_open ON llm.job_queue (owner, rank, model, due, id) WHERE finished IS NULL;
 CREATE INDEX job_queue_running ON llm.job_queue (owner) WHERE state OPERATOR(pg_catalog.=) 'running';
 CREATE INDEX job_queue_finished ON llm.job_queue (finished) WHERE finished IS NOT NULL;
 

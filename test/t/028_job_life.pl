@@ -129,6 +129,18 @@ $node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREI
 	llm_is_well($node, 'owners');
 }
 
+# A model whose requests take long does not stop the other models of the same owner.
+{
+	$node->safe_psql($db, q{SELECT llm_model_register('amber', 'echo:', '{"context_length": 4000}'), llm_model_register('zinc', 'echo:', '{"context_length": 3000}')});
+	my $first = one(q{SELECT min(i) FROM llm_job_submit(array(SELECT '@slow=5 @tokens=3000 x' FROM generate_series(1, 400)), 'amber', max_tokens => 3000) i});
+	ok(llm_wait_for(sub { one(q{SELECT count(*) FROM llm.jobs WHERE state = 'running'}) eq '96' }), 'a model has its places');
+	my $last = one(q{SELECT max(i) FROM llm_job_submit(ARRAY['a', 'b', 'c'], 'zinc') i});
+	is(one("SELECT llm_job_wait($last, '10 s')"), 'done', 'and the other one is served beside it');
+	is(one("SELECT count(llm_job_cancel(id)) FROM llm.jobs WHERE id >= $first AND finished IS NULL"), '400', 'while none of the first is done');
+	$node->safe_psql($db, q{SELECT llm_model_drop('amber'), llm_model_drop('zinc')});
+	llm_is_well($node, 'a slow model');
+}
+
 # ---- a row that cannot be written ----
 
 {

@@ -269,16 +269,19 @@ llm_job_table_cancel(int64 id)
 LlmJobLane *
 llm_job_table_lanes(int *n)
 {
-	/* Jumps from one (owner, rank) to the next through the index: the number of jobs plays no part. */
+	/* Jumps from one (owner, rank, model) to the next through the index: the number of jobs plays no
+	 * part. */
 	static Statement q = {
 		"WITH RECURSIVE lanes AS ("
-		"(SELECT owner, rank FROM llm.job_queue WHERE finished IS NULL ORDER BY owner, rank LIMIT "
-		"1) "
-		"UNION ALL SELECT n.owner, n.rank FROM lanes AS l, LATERAL ("
-		"SELECT owner, rank FROM llm.job_queue AS q WHERE q.finished IS NULL "
-		"AND (q.owner, q.rank) > (l.owner, l.rank) ORDER BY q.owner, q.rank LIMIT 1) AS n) "
+		"(SELECT owner, rank, model FROM llm.job_queue WHERE finished IS NULL "
+		"ORDER BY owner, rank, model LIMIT 1) "
+		"UNION ALL SELECT n.owner, n.rank, n.model FROM lanes AS l, LATERAL ("
+		"SELECT owner, rank, model FROM llm.job_queue AS q WHERE q.finished IS NULL "
+		"AND (q.owner, q.rank, q.model) > (l.owner, l.rank, l.model) "
+		"ORDER BY q.owner, q.rank, q.model LIMIT 1) AS n) "
 		"SELECT l.owner, min((SELECT due FROM llm.job_queue AS q WHERE q.finished IS NULL "
-		"AND q.owner = l.owner AND q.rank = l.rank AND q.state = 'queued' ORDER BY due LIMIT 1)) "
+		"AND q.owner = l.owner AND q.rank = l.rank AND q.model = l.model AND q.state = 'queued' "
+		"ORDER BY due LIMIT 1)) "
 		"FROM lanes AS l GROUP BY l.owner ORDER BY l.owner",
 		0,
 		{0}};
@@ -400,29 +403,45 @@ llm_job_table_prepared(void)
 
 /* ---- the worker's ---- */
 
-LlmJobClaim *
-llm_job_table_claim(Oid owner, int *n)
+/* A text[] of strings. */
+static Datum
+text_array(const char **strings, int n)
 {
-	/* The lowest rank first; in it the earliest. */
+	Datum *elems = palloc(sizeof(Datum) * Max(n, 1));
+
+	for (int i = 0; i < n; i++)
+		elems[i] = CStringGetTextDatum(strings[i]);
+	return PointerGetDatum(construct_array(elems, n, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
+LlmJobClaim *
+llm_job_table_claim(Oid owner, const char **without, int n_without, const char *after, int *n)
+{
+	/* The lowest rank first, in it one model after the other, in it the earliest. */
 	static Statement q = {
-		"WITH RECURSIVE ranks (rank) AS ("
-		"(SELECT rank FROM llm.job_queue WHERE finished IS NULL AND owner = $1 "
-		"ORDER BY owner, rank LIMIT 1) "
-		"UNION ALL SELECT n.rank FROM ranks AS r, LATERAL (SELECT q.rank FROM llm.job_queue AS q "
-		"WHERE q.finished IS NULL AND q.owner = $1 AND q.rank > r.rank "
-		"ORDER BY q.owner, q.rank LIMIT 1) AS n), "
-		"picked AS (SELECT j.id FROM ranks AS r, LATERAL (SELECT q.id FROM llm.job_queue AS q "
-		"WHERE q.finished IS NULL AND q.owner = $1 AND q.rank = r.rank AND q.due <= $2 "
-		"AND q.state = 'queued' ORDER BY q.owner, q.rank, q.due, q.id LIMIT $3 "
+		"WITH RECURSIVE lanes AS ("
+		"(SELECT rank, model FROM llm.job_queue WHERE finished IS NULL AND owner = $1 "
+		"ORDER BY owner, rank, model LIMIT 1) "
+		"UNION ALL SELECT n.rank, n.model FROM lanes AS l, LATERAL ("
+		"SELECT q.rank, q.model FROM llm.job_queue AS q WHERE q.finished IS NULL AND q.owner = $1 "
+		"AND (q.rank, q.model) > (l.rank, l.model) "
+		"ORDER BY q.owner, q.rank, q.model LIMIT 1) AS n), "
+		"picked AS (SELECT j.id FROM (SELECT rank, model FROM lanes WHERE model <> ALL ($4) "
+		"ORDER BY rank, model <= $5, model) AS l, LATERAL ("
+		"SELECT q.id FROM llm.job_queue AS q "
+		"WHERE q.finished IS NULL AND q.owner = $1 AND q.rank = l.rank AND q.model = l.model "
+		"AND q.due <= $2 AND q.state = 'queued' "
+		"ORDER BY q.owner, q.rank, q.model, q.due, q.id LIMIT $3 "
 		"FOR UPDATE SKIP LOCKED) AS j LIMIT $3) "
 		"UPDATE llm.job_queue AS q SET state = 'running', attempts = attempts + 1, "
 		"started = clock_timestamp() FROM picked WHERE q.id = picked.id "
 		"RETURNING q.id, attempts, max_attempts, " ARGUMENT_COLUMNS,
-		3,
-		{OIDOID, TIMESTAMPTZOID, INT8OID}};
+		5,
+		{OIDOID, TIMESTAMPTZOID, INT8OID, TEXTARRAYOID, TEXTOID}};
 	MemoryContext cxt = CurrentMemoryContext;
 	Datum values[] = {ObjectIdGetDatum(owner), TimestampTzGetDatum(GetCurrentTimestamp()),
-					  Int64GetDatum(*n)};
+					  Int64GetDatum(*n), text_array(without, n_without),
+					  CStringGetTextDatum(after)};
 	LlmJobUser before;
 	LlmJobClaim *claims;
 

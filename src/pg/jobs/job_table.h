@@ -102,8 +102,10 @@ typedef struct LlmJobClaim
 	NullableDatum args[LLM_ARG_COUNT]; /* CurrentMemoryContext */
 } LlmJobClaim;
 
-/* Make up to n queued jobs of owner that are due running: [*n] in CurrentMemoryContext. */
-extern LlmJobClaim *llm_job_table_claim(Oid owner, int *n);
+/* Make up to n queued jobs of owner that are due running: [*n] in CurrentMemoryContext. Not those of
+ * the models without[n_without]; the turn is at the model that follows `after`. */
+extern LlmJobClaim *llm_job_table_claim(Oid owner, const char **without, int n_without,
+										const char *after, int *n);
 
 /* What has become of a running job. */
 typedef enum LlmJobHold

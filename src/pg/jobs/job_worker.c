@@ -24,6 +24,7 @@
 #include "pg/workers.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
+#include "utils/builtins.h"
 #include "utils/errcodes.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -34,6 +35,7 @@ extern PGDLLEXPORT void llm_worker_main(Datum arg);
 LLM_EXPORTS_END
 
 #define CALLS_MAX 128                   /* in flight */
+#define MODEL_MAX 96                    /* of them to one model: the others' are never all taken */
 #define CLAIM_MIN 16                    /* free places before more are claimed */
 #define CALLS_NBYTES (64 * 1024 * 1024) /* of calls in memory before more are claimed */
 #define TICK_MS 20                      /* one wait for the oldest call */
@@ -71,16 +73,58 @@ has_room(void)
 		   MemoryContextMemAllocated(calls_cxt, true) < CALLS_NBYTES;
 }
 
-/* The number of jobs that were claimed; -1 when the table was locked. */
+/* Models that have MODEL_MAX jobs in flight, [*n] in models, which has room for as many as there can
+ * be. The number of jobs that may be claimed so that no other gets more. */
 static int
-claim(Oid role)
+find_full(const char **models, int *n)
 {
-	int n = CALLS_MAX - n_running;
+	const char *names[CALLS_MAX];
+	int counts[CALLS_MAX];
+	int n_names = 0;
+	int limit = Min(MODEL_MAX, CALLS_MAX - n_running);
+
+	for (int i = 0; i < n_running; i++)
+	{
+		const char *name = llm_call_model(running[i].call);
+		int k = 0;
+
+		if (name == NULL)
+			continue;
+		while (k < n_names && strcmp(names[k], name) != 0)
+			k++;
+		if (k == n_names)
+			counts[n_names++] = 0;
+		names[k] = name;
+		counts[k]++;
+	}
+	*n = 0;
+	for (int k = 0; k < n_names; k++)
+	{
+		if (counts[k] < MODEL_MAX)
+			limit = Min(limit, MODEL_MAX - counts[k]);
+		else
+			models[(*n)++] = names[k];
+	}
+	return limit;
+}
+
+/* True when there may be more to claim at once; *cut when there may be as soon as places are free. */
+static bool
+claim(Oid role, bool *cut)
+{
+	static char last_model[NAMEDATALEN] = "";
+	const char *full[CALLS_MAX];
+	int n_full;
+	int limit = find_full(full, &n_full);
+	int n = limit;
 	LlmJobClaim *claims;
 
 	if (!llm_job_process_begin("claiming jobs"))
-		return -1;
-	claims = llm_job_table_claim(role, &n);
+		return false;
+	claims = llm_job_table_claim(role, full, n_full, last_model, &n);
+	if (n > 0)
+		text_to_cstring_buffer(DatumGetTextPP(claims[n - 1].args[LLM_ARG_MODEL].value), last_model,
+							   sizeof(last_model));
 	for (int i = 0; i < n; i++)
 	{
 		Running *r = &running[n_running];
@@ -94,7 +138,8 @@ claim(Oid role)
 		n_running++;
 	}
 	llm_job_process_end();
-	return n;
+	*cut = n == limit || n_full > 0;
+	return n == limit;
 }
 
 /* Cancel at the engine what was cancelled in the table. */
@@ -266,12 +311,14 @@ notify(const Batch *b)
 	return well;
 }
 
-/* Write what has ended in one transaction; those whose rows are locked by others stay. */
-static void
+/* Write what has ended in one transaction; those whose rows are locked by others stay. True when places
+ * are free again. */
+static bool
 write_ended(void)
 {
 	static Batch b;
 	bool well;
+	int n_before = n_running;
 
 	b.n = 0;
 	for (int i = 0; i < n_running; i++)
@@ -282,7 +329,7 @@ write_ended(void)
 		b.ended[b.n++] = &running[i];
 	}
 	if (b.n == 0 || !llm_job_process_begin("writing results"))
-		return;
+		return false;
 	llm_job_table_hold(b.ids, b.n, true, b.hold);
 	for (int i = 0; i < b.n; i++)
 	{
@@ -301,6 +348,7 @@ write_ended(void)
 	for (int i = b.n - 1; i >= 0; i--)
 		if (b.hold[i] != LLM_JOB_NOT_NOW)
 			forget((int) (b.ended[i] - running));
+	return n_running < n_before;
 }
 
 /* ---- the loop ---- */
@@ -325,6 +373,7 @@ work(Oid role)
 	TimestampTz looked = 0;
 	TimestampTz busy = GetCurrentTimestamp();
 	bool more = true; /* there may be jobs to claim */
+	bool cut = false; /* there may be when places are free */
 
 	for (;;)
 	{
@@ -339,15 +388,11 @@ work(Oid role)
 			more = true;
 		}
 		if (claiming && more && has_room())
-		{
-			int n_free = CALLS_MAX - n_running;
-
-			more = claim(role) == n_free;
-		}
+			more = claim(role, &cut);
 		if (n_running > 0)
 		{
 			wait_for_calls();
-			write_ended();
+			more = (write_ended() && cut) || more;
 			busy = now;
 		}
 		else if (!claiming || now >= TimestampTzPlusMilliseconds(busy, IDLE_MS))
