@@ -414,11 +414,40 @@ text_array(const char **strings, int n)
 	return PointerGetDatum(construct_array(elems, n, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
+#define CLAIM_OF_LANE                                                                              \
+	"SELECT q.id FROM llm.job_queue AS q WHERE q.finished IS NULL AND q.owner = $1 "               \
+	"AND q.rank = l.rank AND q.model = l.model AND q.due <= $2 AND q.state = 'queued' "
+#define CLAIM_ORDER "ORDER BY q.owner, q.rank, q.model, q.due, q.id LIMIT $3 FOR UPDATE SKIP LOCKED"
+#define CLAIM_UPDATE                                                                               \
+	"UPDATE llm.job_queue AS q SET state = 'running', attempts = attempts + 1, "                   \
+	"started = clock_timestamp() FROM picked WHERE q.id = picked.id "                              \
+	"RETURNING q.id, attempts, max_attempts, " ARGUMENT_COLUMNS ", rank, due"
+#define CLAIM_COLUMN_RANK (4 + (int) lengthof(arguments))
+
+/* Row i of a claim, copied into cxt. */
+static void
+take_claim(LlmJobClaim *c, int i, MemoryContext cxt)
+{
+	c->id = DatumGetInt64(column_not_null(i, 1));
+	c->attempts = DatumGetInt32(column_not_null(i, 2));
+	c->max_attempts = DatumGetInt32(column_not_null(i, 3));
+	for (int a = 0; a < LLM_ARG_COUNT; a++)
+		c->args[a].isnull = true;
+	for (int a = 0; a < (int) lengthof(arguments); a++)
+	{
+		NullableDatum *arg = &c->args[arguments[a].arg];
+
+		arg->value = column(i, 4 + a, &arg->isnull);
+		if (!arg->isnull && !get_typbyval(arguments[a].type))
+			arg->value = copy_varlena(arg->value, cxt);
+	}
+}
+
 LlmJobClaim *
-llm_job_table_claim(Oid owner, const char **without, int n_without, const char *after, int *n)
+llm_job_table_claim(Oid owner, const char **without, int n_without, LlmJobPlace *place, int *n)
 {
 	/* The lowest rank first, in it one model after the other, in it the earliest. */
-	static Statement q = {
+	static Statement first = {
 		"WITH RECURSIVE lanes AS ("
 		"(SELECT rank, model FROM llm.job_queue WHERE finished IS NULL AND owner = $1 "
 		"ORDER BY owner, rank, model LIMIT 1) "
@@ -427,44 +456,39 @@ llm_job_table_claim(Oid owner, const char **without, int n_without, const char *
 		"AND (q.rank, q.model) > (l.rank, l.model) "
 		"ORDER BY q.owner, q.rank, q.model LIMIT 1) AS n), "
 		"picked AS (SELECT j.id FROM (SELECT rank, model FROM lanes WHERE model <> ALL ($4) "
-		"ORDER BY rank, model <= $5, model) AS l, LATERAL ("
-		"SELECT q.id FROM llm.job_queue AS q "
-		"WHERE q.finished IS NULL AND q.owner = $1 AND q.rank = l.rank AND q.model = l.model "
-		"AND q.due <= $2 AND q.state = 'queued' "
-		"ORDER BY q.owner, q.rank, q.model, q.due, q.id LIMIT $3 "
-		"FOR UPDATE SKIP LOCKED) AS j LIMIT $3) "
-		"UPDATE llm.job_queue AS q SET state = 'running', attempts = attempts + 1, "
-		"started = clock_timestamp() FROM picked WHERE q.id = picked.id "
-		"RETURNING q.id, attempts, max_attempts, " ARGUMENT_COLUMNS,
+		"ORDER BY rank, model <= $5, model) AS l, LATERAL (" CLAIM_OF_LANE CLAIM_ORDER
+		") AS j LIMIT $3) " CLAIM_UPDATE,
 		5,
 		{OIDOID, TIMESTAMPTZOID, INT8OID, TEXTARRAYOID, TEXTOID}};
+	static Statement next = {"WITH picked AS (SELECT j.id FROM (SELECT $4 AS rank, $5 AS model) AS "
+							 "l, LATERAL (" CLAIM_OF_LANE
+							 "AND (q.due, q.id) > ($6, $7) " CLAIM_ORDER ") AS j) " CLAIM_UPDATE,
+							 7,
+							 {OIDOID, TIMESTAMPTZOID, INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID,
+							  INT8OID}};
 	MemoryContext cxt = CurrentMemoryContext;
-	Datum values[] = {ObjectIdGetDatum(owner), TimestampTzGetDatum(GetCurrentTimestamp()),
-					  Int64GetDatum(*n), text_array(without, n_without),
-					  CStringGetTextDatum(after)};
+	Datum values[] = {ObjectIdGetDatum(owner),
+					  TimestampTzGetDatum(GetCurrentTimestamp()),
+					  Int64GetDatum(*n),
+					  place->go_on ? Int32GetDatum(place->rank) : text_array(without, n_without),
+					  CStringGetTextDatum(place->model),
+					  TimestampTzGetDatum(place->due),
+					  Int64GetDatum(place->id)};
 	LlmJobUser before;
 	LlmJobClaim *claims;
 
 	llm_job_table_enter(&before);
-	*n = run(&q, values, NULL, OF_TRANSACTION);
+	*n = run(place->go_on ? &next : &first, values, NULL, OF_TRANSACTION);
 	claims = MemoryContextAllocZero(cxt, sizeof(LlmJobClaim) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
+		take_claim(&claims[i], i, cxt);
+	if (*n > 0)
 	{
-		LlmJobClaim *c = &claims[i];
-
-		c->id = DatumGetInt64(column_not_null(i, 1));
-		c->attempts = DatumGetInt32(column_not_null(i, 2));
-		c->max_attempts = DatumGetInt32(column_not_null(i, 3));
-		for (int a = 0; a < LLM_ARG_COUNT; a++)
-			c->args[a].isnull = true;
-		for (int a = 0; a < (int) lengthof(arguments); a++)
-		{
-			NullableDatum *arg = &c->args[arguments[a].arg];
-
-			arg->value = column(i, 4 + a, &arg->isnull);
-			if (!arg->isnull && !get_typbyval(arguments[a].type))
-				arg->value = copy_varlena(arg->value, cxt);
-		}
+		place->rank = DatumGetInt32(column_not_null(*n - 1, CLAIM_COLUMN_RANK));
+		place->due = DatumGetTimestampTz(column_not_null(*n - 1, CLAIM_COLUMN_RANK + 1));
+		place->id = claims[*n - 1].id;
+		text_to_cstring_buffer(DatumGetTextPP(claims[*n - 1].args[LLM_ARG_MODEL].value),
+							   place->model, sizeof(place->model));
 	}
 	llm_job_table_leave(&before);
 	return claims;

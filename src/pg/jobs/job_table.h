@@ -102,10 +102,21 @@ typedef struct LlmJobClaim
 	NullableDatum args[LLM_ARG_COUNT]; /* CurrentMemoryContext */
 } LlmJobClaim;
 
+/* Where claims are: the last one that was made. Entries of finished jobs stay in the index until
+ * VACUUM; a claim that goes on here does not walk over those of the jobs before it. */
+typedef struct LlmJobPlace
+{
+	bool go_on; /* claim behind it only; else look for the next model, and from the beginning */
+	int rank;
+	char model[NAMEDATALEN]; /* '' = there was none */
+	TimestampTz due;
+	int64 id;
+} LlmJobPlace;
+
 /* Make up to n queued jobs of owner that are due running: [*n] in CurrentMemoryContext. Not those of
- * the models without[n_without]; the turn is at the model that follows `after`. */
+ * the models without[n_without], unless it goes on. */
 extern LlmJobClaim *llm_job_table_claim(Oid owner, const char **without, int n_without,
-										const char *after, int *n);
+										LlmJobPlace *place, int *n);
 
 /* What has become of a running job. */
 typedef enum LlmJobHold

@@ -108,23 +108,24 @@ find_full(const char **models, int *n)
 	return limit;
 }
 
-/* True when there may be more to claim at once; *cut when there may be as soon as places are free. */
+/* Claim what there are places for. True when there may be more to claim at once; *cut when there may be as
+ * soon as places are free. */
 static bool
-claim(Oid role, bool *cut)
+claim(Oid role, LlmJobPlace *place, bool *cut)
 {
-	static char last_model[NAMEDATALEN] = "";
 	const char *full[CALLS_MAX];
 	int n_full;
 	int limit = find_full(full, &n_full);
 	int n = limit;
+	bool went_on;
 	LlmJobClaim *claims;
 
 	if (!llm_job_process_begin("claiming jobs"))
 		return false;
-	claims = llm_job_table_claim(role, full, n_full, last_model, &n);
-	if (n > 0)
-		text_to_cstring_buffer(DatumGetTextPP(claims[n - 1].args[LLM_ARG_MODEL].value), last_model,
-							   sizeof(last_model));
+	for (int i = 0; i < n_full; i++)
+		place->go_on = place->go_on && strcmp(full[i], place->model) != 0;
+	went_on = place->go_on;
+	claims = llm_job_table_claim(role, full, n_full, place, &n);
 	for (int i = 0; i < n; i++)
 	{
 		Running *r = &running[n_running];
@@ -138,8 +139,10 @@ claim(Oid role, bool *cut)
 		n_running++;
 	}
 	llm_job_process_end();
-	*cut = n == limit || n_full > 0;
-	return n == limit;
+	/* When a model has given less than asked for, the others are looked at next. */
+	*cut = n == limit || n_full > 0 || went_on;
+	place->go_on = n == limit;
+	return n == limit || went_on;
 }
 
 /* Cancel at the engine what was cancelled in the table. */
@@ -374,6 +377,7 @@ work(Oid role)
 	TimestampTz busy = GetCurrentTimestamp();
 	bool more = true; /* there may be jobs to claim */
 	bool cut = false; /* there may be when places are free */
+	LlmJobPlace place = {0};
 
 	for (;;)
 	{
@@ -386,9 +390,10 @@ work(Oid role)
 			drop_lost();
 			looked = now;
 			more = true;
+			place.go_on = false;
 		}
 		if (claiming && more && has_room())
-			more = claim(role, &cut);
+			more = claim(role, &place, &cut);
 		if (n_running > 0)
 		{
 			wait_for_calls();
