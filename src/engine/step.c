@@ -16,6 +16,7 @@ expire_asker(LlmEngine *e, LlmAsker *a, int64_t now, int64_t next)
 		return a->deadline < next ? a->deadline : next;
 	llm_error_set(&err, LLM_E_TIMEOUT, "the request did not end within its timeout of %d ms",
 				  a->timeout_ms);
+	llm_error_hint(&err, "Raise the option timeout of the call, or llm_infer.timeout.");
 	llm_error_numbers(&err, (now - a->submitted) / 1000, a->timeout_ms);
 	llm_engine_drop(e, a, &err);
 	return next;

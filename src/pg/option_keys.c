@@ -9,7 +9,9 @@
 #include "pg/guc.h"
 #include "pg/json_value.h"
 #include "pg/token_keys.h"
+#include "utils/formatting.h"
 #include "utils/guc.h"
+#include "utils/varlena.h"
 
 static bool
 key_int_range(const char *key, const JsonbValue *v, int64 low, int64 high, int64 *out,
@@ -160,6 +162,15 @@ refuse_unbuilt(const char *key, LlmFailure *f)
 						   key);
 }
 
+/* llm_job_submit has taken it out. */
+static bool
+refuse_job_key(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
+{
+	llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE, "option \"%s\" is for jobs alone", key);
+	llm_failure_hint(f, "Give it to llm_job_submit.");
+	return false;
+}
+
 static bool
 read_reasoning(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 {
@@ -241,6 +252,8 @@ static const OptionKey keys[] = {
 	{"forbidden_tokens", llm_token_keys_forbidden},
 	{"stop_token_ids", llm_token_keys_stop},
 	{"template_kwargs", read_template_kwargs},
+	{"not_before", refuse_job_key},
+	{"max_attempts", refuse_job_key},
 	{"adapter", NULL},
 	{"tools", NULL},
 	{"tool_choice", NULL},
@@ -324,6 +337,40 @@ read_plain(LlmOptions *o, const PlainKey *k, const JsonbValue *v, LlmFailure *f)
 	}
 }
 
+/* Letters to change from what was written to a name; n_most + 1 when they are more. */
+static int
+distance(const char *written, const char *name, int n_most)
+{
+	return varstr_levenshtein_less_equal(written, strlen(written), name, strlen(name), 1, 1, 1,
+										 n_most, false);
+}
+
+/* With a hint when a known name is near: at most every second letter differs. */
+static bool
+refuse_unknown(const char *key, LlmFailure *f)
+{
+	const char *nearest = NULL;
+	int most = Min(strlen(key) / 2, 3);
+
+	llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE, "unknown option \"%s\"", key);
+	if (strlen(key) > NAMEDATALEN)
+		return false;
+	key = asc_tolower(key, strlen(key));
+	for (Size i = 0; i < lengthof(keys) + lengthof(plain_keys); i++)
+	{
+		const char *name = i < lengthof(keys) ? keys[i].name : plain_keys[i - lengthof(keys)].name;
+		int d = distance(key, name, most);
+
+		if (d > most)
+			continue;
+		nearest = name;
+		most = d - 1;
+	}
+	if (nearest)
+		llm_failure_hint(f, "Perhaps you meant \"%s\".", nearest);
+	return false;
+}
+
 static bool
 read_key(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 {
@@ -335,7 +382,7 @@ read_key(LlmOptions *o, const char *key, const JsonbValue *v, LlmFailure *f)
 	for (Size i = 0; i < lengthof(plain_keys); i++)
 		if (strcmp(plain_keys[i].name, key) == 0)
 			return v->type == jbvNull || read_plain(o, &plain_keys[i], v, f);
-	return llm_failure_set(f, ERRCODE_INVALID_PARAMETER_VALUE, "unknown option \"%s\"", key);
+	return refuse_unknown(key, f);
 }
 
 bool
