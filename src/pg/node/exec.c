@@ -449,13 +449,15 @@ node_begin(CustomScanState *css, EState *estate, int eflags)
 	List *calls = (List *) lsecond(cscan->custom_private);
 	ListCell *lc;
 	int max_args = 1;
+	int bound;
 
 	outerPlanState(css) =
 		ExecInitNode(outerPlan(cscan), estate, eflags & ~(EXEC_FLAG_BACKWARD | EXEC_FLAG_MARK));
 	node->ncols = intVal(linitial(cscan->custom_private));
-	node->bound = intVal(lthird(cscan->custom_private));
-	if (node->bound > 0 && cscan->scan.plan.qual == NIL)
-		ExecSetTupleBound(node->bound, outerPlanState(css)); /* a sort need not keep more */
+	bound = intVal(lthird(cscan->custom_private));
+	node->bound = abs(bound);
+	if (bound > 0)
+		ExecSetTupleBound(bound, outerPlanState(css)); /* a sort need not keep more */
 	node->ncalls = list_length(calls);
 	node->calls = palloc0(sizeof(LlmNodeCall) * Max(node->ncalls, 1));
 	foreach (lc, calls)

@@ -4,8 +4,8 @@
  * Row layout of a node: the scan tuple is [columns of the child | results of the node's calls];
  * target list and quals refer to it by INDEX_VAR. custom_private = (ncols, list of calls, bound):
  * each call is a FuncExpr whose arguments are Vars of the child (OUTER_VAR) or Consts, bound is the
- * most rows that the plan above can take, 0 = not known. In custom_scan_tlist the calls stand as
- * EXPLAIN shall show them; they are never evaluated.
+ * most rows that the plan above can take, 0 = not known, negative = unless some go there. In
+ * custom_scan_tlist the calls stand as EXPLAIN shall show them; they are never evaluated.
  */
 #ifndef LLM_PG_NODE_NODE_H
 #define LLM_PG_NODE_NODE_H

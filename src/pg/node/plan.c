@@ -182,7 +182,8 @@ skips_locked(const LockRows *lock)
 	return false;
 }
 
-/* Tell the nodes below a LIMIT that pass on every row how many rows can be of use. */
+/* Tell the nodes below a LIMIT that pass on every row how many rows can be of use. Some of those that
+ * are locked above may be gone, and others be wanted in their place: then the bound is negative. */
 static void
 set_bound(Plan *plan, int bound)
 {
@@ -195,7 +196,9 @@ set_bound(Plan *plan, int bound)
 			plan = ((SubqueryScan *) plan)->subplan;
 			continue;
 		}
-		else if (!IsA(plan, Result) && !(IsA(plan, LockRows) && !skips_locked((LockRows *) plan)))
+		else if (IsA(plan, LockRows) && !skips_locked((LockRows *) plan))
+			bound = -bound;
+		else if (!IsA(plan, Result))
 			return;
 		plan = plan->lefttree;
 	}
