@@ -89,9 +89,14 @@ SELECT both_ways($$SELECT a.id, ARRAY(SELECT unnest(ARRAY[llm_generate(body), 'a
 SELECT both_ways($$SELECT a.id, ARRAY(SELECT llm_generate(v || a.id) FROM (VALUES ('p'), ('q'), (a.body)) v (v)) FROM a ORDER BY 1$$);
 SELECT both_ways($$SELECT a.id, ARRAY(SELECT llm_generate(body) FROM (SELECT body FROM b WHERE aid = a.id UNION ALL SELECT body FROM c WHERE k = a.id) s ORDER BY 1) FROM a ORDER BY 1$$);
 SELECT both_ways($$SELECT a.id FROM a WHERE a.body IN (SELECT 'a' || llm_generate(k::text) FROM c) ORDER BY 1$$);
--- each run stops at its first match and has read ahead
-SELECT same, n, nodes, batched BETWEEN row_by_row AND 80 AS few FROM both_ways($$SELECT a.id FROM a WHERE a.body NOT IN (SELECT 'a' || llm_generate(k::text) FROM c WHERE c.id > a.id) ORDER BY 1$$);
-SELECT (both_ways($$SELECT a.id FROM a WHERE NOT EXISTS (SELECT FROM c WHERE c.k = a.id AND llm_generate(c.body || a.id) LIKE 'c1%') ORDER BY 1$$)).same;
+-- run for each row of a, and stopped at its first match: nothing is read ahead there
+SELECT both_ways($$SELECT a.id FROM a WHERE a.body NOT IN (SELECT 'a' || llm_generate(k::text) FROM c WHERE c.id > a.id) ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id FROM a WHERE NOT EXISTS (SELECT FROM c WHERE c.k = a.id AND llm_generate(c.body || a.id) LIKE 'c1%') ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id, EXISTS (SELECT FROM c WHERE c.id > a.id AND llm_generate(c.body) > 'c') FROM a ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id, a.body > ALL (SELECT llm_generate(body) FROM c WHERE c.id > a.id) FROM a ORDER BY 1$$);
+SELECT both_ways($$UPDATE a SET id = id WHERE id = 1 RETURNING EXISTS (SELECT FROM c WHERE c.id > a.id AND llm_generate(c.body) > 'c')$$, 'SELECT 1');
+-- but for what takes in all rows each time
+SELECT both_ways($$SELECT a.id, a.body > ANY (SELECT llm_generate(body) FROM c WHERE c.id > a.id ORDER BY 1) FROM a ORDER BY 1$$);
 -- a recursive term in a sub-select, one that stops early, one with its own sub-select
 SELECT both_ways($$SELECT a.id, (WITH RECURSIVE r (n, t) AS (SELECT 1, a.body UNION ALL SELECT n + 1, llm_generate(t || n) FROM r WHERE n < a.id) SELECT string_agg(t, ' ' ORDER BY n) FROM r) FROM a ORDER BY 1$$);
 SELECT both_ways($$WITH RECURSIVE r (n, t) AS (SELECT 1, 'r' UNION ALL SELECT n + 1, llm_generate(t || n) FROM r) SELECT * FROM (SELECT * FROM r LIMIT 5) s$$);

@@ -4,8 +4,8 @@
  * Two stages. The first may turn the query into an equivalent one that calls the model less often;
  * it runs before planning. The second walks the finished plan and hands every node that can be taken
  * apart to layers.c. What is left alone takes the scalar path, which is always right: the inner side
- * of a merge join (mark and restore) and of a nested loop that stops at the first match, but for what
- * is sorted, hashed or kept there, plans for SCROLL cursors, and custom nodes of others.
+ * of a merge join (mark and restore), and what stops at the first match each time that it is run, but
+ * for what is sorted, hashed, grouped or kept there; plans for SCROLL cursors, and custom nodes of others.
  */
 #include "postgres.h"
 
@@ -116,8 +116,9 @@ can_take_apart(Plan *plan)
 /* One walk over a finished plan. */
 typedef struct Walk
 {
-	bool batch;     /* nodes are put in; otherwise calls only keep to once per row */
-	List *subplans; /* of the statement */
+	bool batch;         /* nodes are put in; otherwise calls only keep to once per row */
+	List *subplans;     /* of the statement */
+	Bitmapset *stopped; /* numbers (from 1) of those that stop at a match */
 	LlmLayersScope scope;
 } Walk;
 
@@ -240,7 +241,15 @@ is_fixing(const Plan *plan)
 	return join->inner_unique || join->jointype == JOIN_SEMI || join->jointype == JOIN_ANTI;
 }
 
-/* fixed: on the inner side of such a join. What is read once, and kept, is not. */
+/* True for what reads all that is below it at once, or keeps it. */
+static bool
+is_keeping(const Plan *plan)
+{
+	return IsA(plan, Sort) || IsA(plan, Hash) || IsA(plan, Material) ||
+		   (IsA(plan, Agg) && ((const Agg *) plan)->aggstrategy != AGG_SORTED);
+}
+
+/* fixed: on the inner side of such a join, or in a sub-select that stops like it. */
 static Plan *
 walk_plan(Plan *plan, bool fixed, Walk *walk)
 {
@@ -249,10 +258,8 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 	if (plan == NULL)
 		return NULL;
 	check_stack_depth();
-	if (IsA(plan, Sort) || IsA(plan, Hash) || IsA(plan, Material))
-		fixed = false;
 	inner_fixed = fixed || is_fixing(plan);
-	plan->lefttree = walk_plan(plan->lefttree, fixed, walk);
+	plan->lefttree = walk_plan(plan->lefttree, fixed && !is_keeping(plan), walk);
 	if (IsA(plan, NestLoop) && !fixed && walk->batch)
 		plan = rebuild_loop((NestLoop *) plan, walk);
 	plan->righttree = walk_plan(plan->righttree, inner_fixed, walk);
@@ -290,30 +297,53 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 	return llm_layers_build(plan, &walk->scope);
 }
 
-/* Raise *id to the largest plan node id of plan and below. */
+/* Note the sub-selects that are run for row after row and stop at the first match. */
 static bool
-raise_id(Plan *plan, void *id)
+note_stopped(Node *node, void *context)
 {
-	*(int *) id = Max(*(int *) id, plan->plan_node_id);
-	return llm_reach_children(plan, raise_id, id);
+	const SubPlan *sub = (const SubPlan *) node;
+	Walk *walk = (Walk *) context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, SubPlan) && sub->setParam == NIL && !sub->useHashTable &&
+		(sub->subLinkType == EXISTS_SUBLINK || sub->subLinkType == ANY_SUBLINK ||
+		 sub->subLinkType == ALL_SUBLINK))
+		walk->stopped = bms_add_member(walk->stopped, sub->plan_id);
+	return expression_tree_walker(node, note_stopped, context);
+}
+
+/* What must be known of plan and below before the walk: their largest node id, their sub-selects. */
+static bool
+look_over(Plan *plan, void *context)
+{
+	Walk *walk = (Walk *) context;
+
+	walk->scope.next_id = Max(walk->scope.next_id, plan->plan_node_id);
+	(void) llm_reach_exprs(plan, note_stopped, walk);
+	return llm_reach_children(plan, look_over, walk);
 }
 
 static void
 walk_statement(PlannedStmt *stmt, bool batch)
 {
-	Walk walk = {batch, stmt->subplans, {0, stmt->rtable, stmt->paramExecTypes}};
+	Walk walk = {batch, stmt->subplans, NULL, {0, stmt->rtable, stmt->paramExecTypes}};
 	ListCell *lc;
 
-	raise_id(stmt->planTree, &walk.scope.next_id);
+	look_over(stmt->planTree, &walk);
 	foreach (lc, stmt->subplans)
 	{
 		if (lfirst(lc) != NULL)
-			raise_id((Plan *) lfirst(lc), &walk.scope.next_id);
+			look_over((Plan *) lfirst(lc), &walk);
 	}
 	walk.scope.next_id++;
 	stmt->planTree = walk_plan(stmt->planTree, false, &walk);
 	foreach (lc, stmt->subplans)
-		lfirst(lc) = walk_plan((Plan *) lfirst(lc), false, &walk);
+	{
+		bool stopped = bms_is_member(foreach_current_index(lc) + 1, walk.stopped);
+
+		lfirst(lc) = walk_plan((Plan *) lfirst(lc), stopped, &walk);
+	}
 	stmt->paramExecTypes = walk.scope.param_types;
 }
 

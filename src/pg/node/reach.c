@@ -58,6 +58,91 @@ llm_reach_children(Plan *plan, bool (*fn)(Plan *, void *), void *context)
 
 /* ---- expressions ---- */
 
+typedef bool (*ExprWalker)(Node *node, void *context);
+
+/* Expressions that scans have beside target list and quals; the server keeps volatile functions out of
+ * conditions of indexes, but does not look into sub-selects. */
+static bool
+scan_exprs(Plan *plan, ExprWalker fn, void *context)
+{
+	switch (nodeTag(plan))
+	{
+		case T_SampleScan:
+			return fn((Node *) ((SampleScan *) plan)->tablesample, context);
+		case T_IndexScan:
+			return fn((Node *) ((IndexScan *) plan)->indexqualorig, context) ||
+				   fn((Node *) ((IndexScan *) plan)->indexorderbyorig, context);
+		case T_IndexOnlyScan:
+			return fn((Node *) ((IndexOnlyScan *) plan)->indexqual, context) ||
+				   fn((Node *) ((IndexOnlyScan *) plan)->indexorderby, context);
+		case T_BitmapIndexScan:
+			return fn((Node *) ((BitmapIndexScan *) plan)->indexqualorig, context);
+		case T_BitmapHeapScan:
+			return fn((Node *) ((BitmapHeapScan *) plan)->bitmapqualorig, context);
+		case T_TidScan:
+			return fn((Node *) ((TidScan *) plan)->tidquals, context);
+		case T_TidRangeScan:
+			return fn((Node *) ((TidRangeScan *) plan)->tidrangequals, context);
+		case T_FunctionScan:
+			return fn((Node *) ((FunctionScan *) plan)->functions, context);
+		case T_TableFuncScan:
+			return fn((Node *) ((TableFuncScan *) plan)->tablefunc, context);
+		case T_ValuesScan:
+			return fn((Node *) ((ValuesScan *) plan)->values_lists, context);
+		case T_ForeignScan:
+			return fn((Node *) ((ForeignScan *) plan)->fdw_exprs, context) ||
+				   fn((Node *) ((ForeignScan *) plan)->fdw_recheck_quals, context);
+		case T_CustomScan:
+			return fn((Node *) ((CustomScan *) plan)->custom_exprs, context);
+		default:
+			return false;
+	}
+}
+
+/* The same for other nodes. */
+static bool
+upper_exprs(Plan *plan, ExprWalker fn, void *context)
+{
+	if (llm_layers_is_join(plan) && fn((Node *) ((Join *) plan)->joinqual, context))
+		return true;
+	switch (nodeTag(plan))
+	{
+		case T_Result:
+			return fn(((Result *) plan)->resconstantqual, context);
+		case T_MergeJoin:
+			return fn((Node *) ((MergeJoin *) plan)->mergeclauses, context);
+		case T_HashJoin:
+			return fn((Node *) ((HashJoin *) plan)->hashclauses, context);
+		case T_Memoize:
+			return fn((Node *) ((Memoize *) plan)->param_exprs, context);
+		case T_WindowAgg:
+			return fn(((WindowAgg *) plan)->startOffset, context) ||
+				   fn(((WindowAgg *) plan)->endOffset, context) ||
+				   fn((Node *) ((WindowAgg *) plan)->runCondition, context);
+		case T_ModifyTable:
+			return fn((Node *) ((ModifyTable *) plan)->withCheckOptionLists, context) ||
+				   fn((Node *) ((ModifyTable *) plan)->returningLists, context) ||
+				   fn((Node *) ((ModifyTable *) plan)->onConflictSet, context) ||
+				   fn(((ModifyTable *) plan)->onConflictWhere, context) ||
+				   fn((Node *) ((ModifyTable *) plan)->mergeActionLists, context);
+		case T_Limit:
+			return fn(((Limit *) plan)->limitOffset, context) ||
+				   fn(((Limit *) plan)->limitCount, context);
+		default:
+			return false;
+	}
+}
+
+bool
+llm_reach_exprs(Plan *plan, bool (*fn)(Node *, void *), void *context)
+{
+	return fn((Node *) plan->targetlist, context) || fn((Node *) plan->qual, context) ||
+		   fn((Node *) plan->initPlan, context) || scan_exprs(plan, fn, context) ||
+		   upper_exprs(plan, fn, context);
+}
+
+/* ---- calls ---- */
+
 static bool plan_calls(Plan *plan, void *subplans);
 
 static bool
@@ -73,83 +158,15 @@ expr_calls(Node *node, void *subplans)
 	return expression_tree_walker(node, expr_calls, subplans);
 }
 
-/* Expressions that scans have beside target list and quals; the server keeps volatile functions out of
- * conditions of indexes, but does not look into sub-selects. */
-static bool
-scan_calls(Plan *plan, List *subplans)
-{
-	switch (nodeTag(plan))
-	{
-		case T_SampleScan:
-			return expr_calls((Node *) ((SampleScan *) plan)->tablesample, subplans);
-		case T_IndexScan:
-			return expr_calls((Node *) ((IndexScan *) plan)->indexqualorig, subplans) ||
-				   expr_calls((Node *) ((IndexScan *) plan)->indexorderbyorig, subplans);
-		case T_IndexOnlyScan:
-			return expr_calls((Node *) ((IndexOnlyScan *) plan)->indexqual, subplans) ||
-				   expr_calls((Node *) ((IndexOnlyScan *) plan)->indexorderby, subplans);
-		case T_BitmapIndexScan:
-			return expr_calls((Node *) ((BitmapIndexScan *) plan)->indexqualorig, subplans);
-		case T_BitmapHeapScan:
-			return expr_calls((Node *) ((BitmapHeapScan *) plan)->bitmapqualorig, subplans);
-		case T_TidScan:
-			return expr_calls((Node *) ((TidScan *) plan)->tidquals, subplans);
-		case T_TidRangeScan:
-			return expr_calls((Node *) ((TidRangeScan *) plan)->tidrangequals, subplans);
-		case T_FunctionScan:
-			return expr_calls((Node *) ((FunctionScan *) plan)->functions, subplans);
-		case T_TableFuncScan:
-			return expr_calls((Node *) ((TableFuncScan *) plan)->tablefunc, subplans);
-		case T_ValuesScan:
-			return expr_calls((Node *) ((ValuesScan *) plan)->values_lists, subplans);
-		case T_ForeignScan:
-			return expr_calls((Node *) ((ForeignScan *) plan)->fdw_exprs, subplans) ||
-				   expr_calls((Node *) ((ForeignScan *) plan)->fdw_recheck_quals, subplans);
-		case T_CustomScan:
-			return ((CustomScan *) plan)->methods == &llm_node_scan_methods ||
-				   expr_calls((Node *) ((CustomScan *) plan)->custom_exprs, subplans);
-		default:
-			return false;
-	}
-}
-
-/* The same for other nodes. */
-static bool
-upper_calls(Plan *plan, List *subplans)
-{
-	if (llm_layers_is_join(plan) && expr_calls((Node *) ((Join *) plan)->joinqual, subplans))
-		return true;
-	switch (nodeTag(plan))
-	{
-		case T_Result:
-			return expr_calls(((Result *) plan)->resconstantqual, subplans);
-		case T_MergeJoin:
-			return expr_calls((Node *) ((MergeJoin *) plan)->mergeclauses, subplans);
-		case T_HashJoin:
-			return expr_calls((Node *) ((HashJoin *) plan)->hashclauses, subplans);
-		case T_Memoize:
-			return expr_calls((Node *) ((Memoize *) plan)->param_exprs, subplans);
-		case T_WindowAgg:
-			return expr_calls(((WindowAgg *) plan)->startOffset, subplans) ||
-				   expr_calls(((WindowAgg *) plan)->endOffset, subplans) ||
-				   expr_calls((Node *) ((WindowAgg *) plan)->runCondition, subplans);
-		case T_Limit:
-			return expr_calls(((Limit *) plan)->limitOffset, subplans) ||
-				   expr_calls(((Limit *) plan)->limitCount, subplans);
-		default:
-			return false;
-	}
-}
-
 static bool
 plan_calls(Plan *plan, void *subplans)
 {
 	if (plan == NULL)
 		return false; /* a sub-select that the planner has found unused */
-	return expr_calls((Node *) plan->targetlist, subplans) ||
-		   expr_calls((Node *) plan->qual, subplans) ||
-		   expr_calls((Node *) plan->initPlan, subplans) || scan_calls(plan, subplans) ||
-		   upper_calls(plan, subplans) || llm_reach_children(plan, plan_calls, subplans);
+	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &llm_node_scan_methods)
+		return true;
+	return llm_reach_exprs(plan, expr_calls, subplans) ||
+		   llm_reach_children(plan, plan_calls, subplans);
 }
 
 bool

@@ -10,6 +10,9 @@
 /* Visit the plans right below plan until fn says true; true when it did. */
 extern bool llm_reach_children(Plan *plan, bool (*fn)(Plan *, void *), void *context);
 
+/* The same for the expressions of plan itself, its own initPlans among them. */
+extern bool llm_reach_exprs(Plan *plan, bool (*fn)(Node *, void *), void *context);
+
 /* True when running plan may call the model: in an expression of it or of a plan below it, or of a
  * sub-select that one of these runs. subplans are the statement's. */
 extern bool llm_reach_calls(Plan *plan, List *subplans);
