@@ -84,6 +84,11 @@ SELECT * FROM three_ways($$SELECT EXISTS (SELECT FROM p JOIN r ON r.pid = p.id A
 -- not pulled: locked rows, volatile functions of others beside it, calls in FROM, UPDATE and DELETE
 SELECT * FROM three_ways($$SELECT p.id FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) > 'b2' AND p.price > 45 FOR UPDATE OF r$$);
 SELECT * FROM three_ways($$SELECT p.id FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) > 'b2' AND p.price > 45 AND nextval('seq') > 0$$);
+SELECT * FROM three_ways($$SELECT p.id, s FROM p JOIN r ON r.pid = p.id, LATERAL generate_series(r.id, r.id + nextval('seq') * 0) s WHERE llm_generate(r.body) > 'b2' AND p.price > 45$$);
+-- nor columns of FROM that may fail for rows that do not pass, unless the condition reads them
+SELECT * FROM three_ways($$SELECT s.x FROM (SELECT *, 1 / (id - 45) AS x FROM r) s JOIN p ON p.id = s.pid WHERE llm_generate(s.body) <> 'b45' AND p.price > 45$$);
+SELECT * FROM three_ways($$SELECT s.id FROM (SELECT *, 1 / (id - 45) AS x FROM r) s JOIN p ON p.id = s.pid WHERE llm_generate(s.body) <> 'b45' AND p.price > 45$$);
+SELECT * FROM three_ways($$SELECT s.x FROM (SELECT *, 'x' || body AS x FROM r) s JOIN p ON p.id = s.pid WHERE llm_generate(s.x) > 'xb2' AND p.price > 45$$);
 SELECT * FROM three_ways($$SELECT p.id, one FROM p JOIN (SELECT *, llm_generate(body, max_tokens => 1) AS one FROM r OFFSET 0) r ON r.pid = p.id WHERE llm_generate(r.body) > 'b2' AND p.price > 45$$);
 SELECT requests_of($$DELETE FROM r USING p WHERE r.pid = p.id AND p.price > 45 AND llm_generate(r.body) = 'x' RETURNING 1$$);
 SELECT requests_of($$WITH u AS (UPDATE r SET body = 'x' FROM (SELECT r.id FROM p JOIN r ON r.pid = p.id WHERE llm_generate(r.body) = 'x' AND p.price > 45) s WHERE s.id = r.id RETURNING 1) SELECT * FROM u$$) AS its_source;

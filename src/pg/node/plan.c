@@ -368,23 +368,27 @@ plan_as_it_is(Query *parse, const Ask *ask)
 /*
  * The plan of parse, or of an equal query whose filters call the model after joins. What a join leaves
  * and what a call costs is for the planner to estimate: both are planned, one query level after the
- * other, and the cheaper is taken. Planning uses up its query, so it gets copies.
+ * other, and the cheaper is taken. Planning uses up its query, so it gets copies. Only the first has
+ * the query's id: whoever counts plans by it counts one.
  */
 static PlannedStmt *
 plan_pulled(Query *parse, const Ask *ask)
 {
-	Query *pulled = llm_pulled_query(parse, 0);
-	PlannedStmt *best;
 	int skip = 0;
+	Query *pulled = llm_pulled_query(parse, &skip);
+	PlannedStmt *first;
+	PlannedStmt *best;
 	int n_tried;
 
 	if (pulled == NULL)
 		return plan_as_it_is(parse, ask);
-	best = plan_as_it_is(copyObject(parse), ask);
+	best = first = plan_as_it_is(copyObject(parse), ask);
 	for (n_tried = 0; pulled != NULL && n_tried < PULL_TRIES; n_tried++)
 	{
-		PlannedStmt *other = plan_as_it_is(copyObject(pulled), ask);
+		PlannedStmt *other;
 
+		pulled->queryId = 0;
+		other = plan_as_it_is(copyObject(pulled), ask);
 		if (other->planTree->total_cost < best->planTree->total_cost * PULL_MARGIN)
 		{
 			best = other;
@@ -392,8 +396,9 @@ plan_pulled(Query *parse, const Ask *ask)
 		}
 		else
 			skip++;
-		pulled = llm_pulled_query(parse, skip);
+		pulled = llm_pulled_query(parse, &skip);
 	}
+	best->queryId = first->queryId;
 	return best;
 }
 

@@ -13,8 +13,9 @@
  * LIMIT stay where they were, above all of WHERE. The rows are the same, for WHERE is a condition of the
  * rows that FROM makes, and so is ON of an inner join as long as no outer join above puts NULLs in place
  * of its rows. What is left alone: everything but SELECT, rows that are locked (they would be locked
- * before the model has seen them), and conditions beside volatile functions of others, which would
- * be evaluated for other rows. Policies and security barriers are in j, below what they were below.
+ * before the model has seen them), conditions beside volatile functions of others, which would be
+ * evaluated for other rows, and columns of sub-selects that would be computed, and may fail, for rows
+ * that do not pass. Policies and security barriers are in j, below what they were below.
  *
  * j is marked as a security barrier, so the planner does not put it together with what is around it;
  * conditions that cannot leak what they see still get in.
@@ -27,6 +28,7 @@
 #include "nodes/bitmapset.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
 #include "pg/compat.h"
@@ -144,6 +146,12 @@ count_calls(Node *node, void *n)
 }
 
 static bool
+has_others_volatile(Node *node, void *context)
+{
+	return node != NULL && llm_guards_others_volatile(node);
+}
+
+static bool
 can_pull(Query *query)
 {
 	Pick one = {true, NIL};
@@ -155,7 +163,8 @@ can_pull(Query *query)
 		query->rowMarks != NIL || !joins_something(query))
 		return false;
 	visit_quals((Node *) query->jointree, note_quals, &one);
-	if (one.quals == NIL || llm_guards_others_volatile((Node *) query->jointree))
+	if (one.quals == NIL || has_others_volatile((Node *) query->jointree, NULL) ||
+		range_table_walker(query->rtable, has_others_volatile, NULL, 0))
 		return false;
 	visit_quals((Node *) query->jointree, note_quals, &many);
 	(void) count_calls((Node *) one.quals, &n_pulled);
@@ -319,30 +328,96 @@ fence_off(Query *query, List *quals)
 	return sub;
 }
 
-/* Conditions of several tables come last, as they would above the scans. */
-static void
+/* True for a sub-select that the planner would put together with the query around it. */
+static bool
+is_plain_select(const Query *query)
+{
+	return query->setOperations == NULL && !query->hasAggs && !query->hasWindowFuncs &&
+		   !query->hasTargetSRFs && query->groupClause == NIL && query->groupingSets == NIL &&
+		   query->havingQual == NULL && query->distinctClause == NIL && query->sortClause == NIL &&
+		   query->limitCount == NULL && query->limitOffset == NULL;
+}
+
+/* May computing expr, of query's level, fail for a row? In a plain sub-select of FROM it would be
+ * computed in j, for rows that the conditions above j remove. */
+static bool
+may_fail(const Query *query, Node *expr)
+{
+	ListCell *lc;
+
+	check_stack_depth();
+	foreach (lc, pull_vars_of_level(expr, 0))
+	{
+		const Var *var = lfirst_node(Var, lc);
+		const RangeTblEntry *rte = rt_fetch(var->varno, query->rtable);
+		const Query *inner = rte->rtekind == RTE_SUBQUERY ? rte->subquery : query;
+		List *columns = rte->rtekind == RTE_JOIN ? rte->joinaliasvars : NIL;
+		ListCell *column;
+
+		if (inner != query && is_plain_select(inner))
+			columns = inner->targetList;
+		foreach (column, columns)
+		{
+			bool other = var->varattno > 0 && var->varattno != foreach_current_index(column) + 1;
+			Node *node = (Node *) lfirst(column);
+
+			if (node == NULL || other)
+				continue;
+			if (inner != query)
+				node = (Node *) ((TargetEntry *) node)->expr;
+			if ((inner != query && contain_leaked_vars(node)) || may_fail(inner, node))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Does j compute what may fail and is not read by the conditions? */
+static bool
+fails_early(const Query *sub, List *read)
+{
+	ListCell *lc;
+
+	foreach (lc, sub->targetList)
+	{
+		Node *var = (Node *) lfirst_node(TargetEntry, lc)->expr;
+
+		if (!list_member(read, var) && may_fail(sub, var))
+			return true;
+	}
+	return false;
+}
+
+/* Conditions of several tables come last, as they would above the scans. False when it may not be. */
+static bool
 pull_level(Query *query)
 {
 	Pick one = {true, NIL};
 	Pick many = {false, NIL};
+	List *read;
 
 	visit_quals((Node *) query->jointree, take_quals, &many);
 	if (many.quals != NIL)
 		query = fence_off(query, many.quals);
 	visit_quals((Node *) query->jointree, take_quals, &one);
-	(void) fence_off(query, one.quals);
+	read = copyObject(pull_vars_of_level((Node *) one.quals, 0));
+	return !fails_early(fence_off(query, one.quals), read);
 }
 
 Query *
-llm_pulled_query(Query *query, int skip)
+llm_pulled_query(Query *query, int *skip)
 {
-	Search search = {skip, NULL};
-	Search again = {skip, NULL};
+	for (;; ++*skip)
+	{
+		Search search = {*skip, NULL};
+		Search again = {*skip, NULL};
+		Query *pulled;
 
-	if (!find_level((Node *) query, &search))
-		return NULL;
-	query = copyObject(query);
-	(void) find_level((Node *) query, &again);
-	pull_level(again.found);
-	return query;
+		if (!find_level((Node *) query, &search))
+			return NULL;
+		pulled = copyObject(query);
+		(void) find_level((Node *) pulled, &again);
+		if (pull_level(again.found))
+			return pulled;
+	}
 }

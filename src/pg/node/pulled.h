@@ -7,8 +7,9 @@
 #include "nodes/parsenodes.h"
 
 /* A copy of query in which such conditions of one query level are evaluated above that level's joins;
- * NULL when query has no more than skip levels of the kind. Levels are numbered from the outside, and
- * one that has been changed does not count again. query is left as it is. */
-extern Query *llm_pulled_query(Query *query, int skip);
+ * NULL when there is none. It is the first level of the kind after *skip of them, which grows by those
+ * that cannot be changed. Levels are numbered from the outside, and one that has been changed does not
+ * count again. query is left as it is. */
+extern Query *llm_pulled_query(Query *query, int *skip);
 
 #endif
