@@ -39,46 +39,19 @@ type_name(uint32_t type)
 static bool
 integer_decode(uint32_t type, const uint8_t *p, int64_t *out)
 {
-	union
-	{
-		uint16_t u16;
-		int16_t i16;
-		uint32_t u32;
-		int32_t i32;
-		uint64_t u64;
-		int64_t i64;
-	} v;
+	int spare = 64 - 8 * (int) llm_gguf_scalar_nbytes(type); /* bits above the value */
+	bool is_signed =
+		type == LLM_GGUF_I8 || type == LLM_GGUF_I16 || type == LLM_GGUF_I32 || type == LLM_GGUF_I64;
+	uint64_t v = 0;
 
-	memcpy(&v, p, llm_gguf_scalar_nbytes(type));
-	switch (type)
-	{
-		case LLM_GGUF_U8:
-			*out = *p;
-			return true;
-		case LLM_GGUF_I8:
-			*out = (int8_t) *p;
-			return true;
-		case LLM_GGUF_U16:
-			*out = v.u16;
-			return true;
-		case LLM_GGUF_I16:
-			*out = v.i16;
-			return true;
-		case LLM_GGUF_U32:
-			*out = v.u32;
-			return true;
-		case LLM_GGUF_I32:
-			*out = v.i32;
-			return true;
-		case LLM_GGUF_U64:
-			*out = v.u64 > INT64_MAX ? INT64_MAX : (int64_t) v.u64;
-			return true;
-		case LLM_GGUF_I64:
-			*out = v.i64;
-			return true;
-		default:
-			return false;
-	}
+	if (spare == 64 || type == LLM_GGUF_F32 || type == LLM_GGUF_F64 || type == LLM_GGUF_BOOL)
+		return false;
+	memcpy(&v, p, llm_gguf_scalar_nbytes(type)); /* little-endian, as the machine is */
+	if (is_signed)
+		*out = (int64_t) (v << spare) >> spare;
+	else
+		*out = v > INT64_MAX ? INT64_MAX : (int64_t) v;
+	return true;
 }
 
 /* F32 or F64; false for other types. */

@@ -15,6 +15,8 @@
 
 #include "template/text.h"
 
+#define NUMBER_LEN_MAX 300
+
 void
 llm_tmpl_lexer_init(LlmLexer *lx, LlmRun *run, LlmStr source)
 {
@@ -129,18 +131,12 @@ trim_text(const LlmLexer *lx, size_t begin, size_t end, char sign, bool variable
 	return (LlmStr){p, llm_tmpl_space_skip(p + line, n - line) == n - line ? line : n};
 }
 
-static LlmToken
-text_token(LlmStr text, int line)
-{
-	return (LlmToken){.kind = LLM_T_TEXT, .line = line, .str = text};
-}
-
 /* Raw text from the current position on. */
 static LlmToken
 raw_text(LlmLexer *lx)
 {
 	size_t begin = lx->pos;
-	int line = lx->line;
+	LlmToken tok = {.kind = LLM_T_TEXT, .line = lx->line};
 
 	for (size_t at = begin; at < lx->len; at++)
 	{
@@ -149,10 +145,9 @@ raw_text(LlmLexer *lx)
 
 		if (end != 0)
 		{
-			LlmStr text = trim_text(lx, begin, at, sign, false);
-
+			tok.str = trim_text(lx, begin, at, sign, false);
 			advance(lx, end);
-			return text_token(text, line);
+			return tok;
 		}
 	}
 	llm_tmpl_fail(lx->run, "'raw' is not closed");
@@ -190,27 +185,27 @@ find_tag(const LlmLexer *lx)
 	return lx->len;
 }
 
-/* Text up to the next tag, or, when there is none, what the tag is. A comment and the beginning of
- * a raw section are passed over; then kind is EOF with str.p set, meaning "go on". */
+/* The text up to the next tag, which may be empty; the token that the tag itself gives, if any, is
+ * held. */
 static LlmToken
 next_outside(LlmLexer *lx)
 {
 	size_t begin = lx->pos;
 	size_t at = find_tag(lx);
-	LlmToken tok = {.kind = LLM_T_EOF, .line = lx->line};
-	LlmStr text;
+	LlmToken tok = {.kind = LLM_T_TEXT, .line = lx->line};
 	char sign, kind;
 	size_t raw;
 
 	if (at >= lx->len)
 	{
-		text = (LlmStr){lx->src + begin, lx->len - begin};
+		tok.str = (LlmStr){lx->src + begin, lx->len - begin};
+		tok.kind = tok.str.len > 0 ? LLM_T_TEXT : LLM_T_EOF;
 		advance(lx, lx->len);
-		return text.len > 0 ? text_token(text, tok.line) : tok;
+		return tok;
 	}
 	kind = lx->src[at + 1];
 	sign = lx->src[at + 2] == '-' || lx->src[at + 2] == '+' ? lx->src[at + 2] : 0;
-	text = trim_text(lx, begin, at, sign, kind == '{');
+	tok.str = trim_text(lx, begin, at, sign, kind == '{');
 	raw = kind == '%' ? match_raw_begin(lx, at, &sign) : 0;
 	advance(lx, raw != 0 ? raw : at + 2 + (sign != 0));
 	if (raw != 0)
@@ -225,62 +220,51 @@ next_outside(LlmLexer *lx)
 		lx->held.line = lx->line;
 	}
 	lx->has_held = kind != '#';
-	if (text.len > 0)
-		return text_token(text, tok.line);
-	tok.str.p = lx->src;
 	return tok;
 }
 
-static uint32_t
-hex_digits(LlmLexer *lx, const char *p, const char *end, int n)
+/* Append the character that the n hexadecimal digits at p name. */
+static void
+unescape_hex(LlmLexer *lx, const char *p, int n, char *out, size_t *len)
 {
-	uint32_t code = 0;
+	char digits[9] = "";
+	unsigned long code;
 
-	for (int i = 0; i < n; i++)
-	{
-		if (p + i >= end || !isxdigit((unsigned char) p[i]))
-			llm_tmpl_fail(lx->run, "a string has a bad escape");
-		code = code * 16 + (uint32_t) (isdigit((unsigned char) p[i])
-										   ? p[i] - '0'
-										   : tolower((unsigned char) p[i]) - 'a' + 10);
-	}
-	return code;
-}
-
-static size_t
-put_char(LlmLexer *lx, char *out, uint32_t code)
-{
+	memcpy(digits, p, strnlen(p, (size_t) n));
+	if (strspn(digits, "0123456789abcdefABCDEF") != (size_t) n)
+		llm_tmpl_fail(lx->run, "a string has a bad escape");
+	code = strtoul(digits, NULL, 16);
 	if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
 		llm_tmpl_fail(lx->run, "a string has an escape that is no character");
-	return (size_t) utf8proc_encode_char((utf8proc_int32_t) code, (utf8proc_uint8_t *) out);
+	*len +=
+		(size_t) utf8proc_encode_char((utf8proc_int32_t) code, (utf8proc_uint8_t *) (out + *len));
 }
 
-/* Decode one escape at p (after the backslash); returns the bytes read. */
+/* Decode one escape at p (after the backslash), which a quote ends; returns the bytes read. */
 static size_t
-unescape(LlmLexer *lx, const char *p, const char *end, char *out, size_t *n)
+unescape(LlmLexer *lx, const char *p, char *out, size_t *n)
 {
 	static const char from[] = "abfnrtv\\'\"";
 	static const char to[] = "\a\b\f\n\r\t\v\\'\"";
 	const char *at = *p == '\0' ? NULL : strchr(from, *p);
-	size_t len;
 
 	if (at != NULL)
-	{
 		out[(*n)++] = to[at - from];
-		return 1;
-	}
-	if (*p == '\n') /* a line continued */
-		return 1;
-	if (*p == 'x' || *p == 'u' || *p == 'U')
+	else if (*p == 'x' || *p == 'u' || *p == 'U')
 	{
-		len = *p == 'x' ? 2 : *p == 'u' ? 4 : 8;
-		*n += put_char(lx, out + *n, hex_digits(lx, p + 1, end, (int) len));
-		return len + 1;
+		int len = *p == 'x' ? 2 : *p == 'u' ? 4 : 8;
+
+		unescape_hex(lx, p + 1, len, out, n);
+		return (size_t) len + 1;
 	}
-	if (*p == 'N' || (*p >= '0' && *p <= '7'))
+	else if (*p == 'N' || (*p >= '0' && *p <= '7'))
 		llm_tmpl_fail(lx->run, "escapes by name or in octal are not supported");
-	out[(*n)++] = '\\';
-	return 0;
+	else if (*p != '\n') /* which continues the line */
+	{
+		out[(*n)++] = '\\';
+		return 0;
+	}
+	return 1;
 }
 
 static LlmToken
@@ -305,7 +289,7 @@ string_token(LlmLexer *lx)
 	while (p < end)
 	{
 		if (*p == '\\')
-			p += 1 + unescape(lx, p + 1, end, out, &n);
+			p += 1 + unescape(lx, p + 1, out, &n);
 		else
 			out[n++] = *p++;
 	}
@@ -313,54 +297,40 @@ string_token(LlmLexer *lx)
 	return tok;
 }
 
-/* Append the digits at p to out; returns where they end. */
-static const char *
-copy_digits(LlmLexer *lx, const char *p, char *out, size_t *n)
-{
-	while (isdigit((unsigned char) *p))
-	{
-		if (*n >= 300)
-			llm_tmpl_fail(lx->run, "a number is too long");
-		out[(*n)++] = *p++;
-	}
-	return p;
-}
-
 static LlmToken
 number_token(LlmLexer *lx)
 {
-	const char *p = lx->src + lx->pos;
+	static const char digits[] = "0123456789";
+	const char *begin = lx->src + lx->pos;
+	const char *end = begin + strspn(begin, digits);
 	LlmToken tok = {.kind = LLM_T_INT, .line = lx->line};
-	char digits[320];
-	size_t n = 0;
 
-	p = copy_digits(lx, p, digits, &n);
-	if (*p == '.' && isdigit((unsigned char) p[1]))
+	if (*end == '.' && isdigit((unsigned char) end[1]))
 	{
-		digits[n++] = *p;
-		p = copy_digits(lx, p + 1, digits, &n);
+		end += 1 + strspn(end + 1, digits);
 		tok.kind = LLM_T_FLOAT;
 	}
-	if ((*p == 'e' || *p == 'E') &&
-		(isdigit((unsigned char) p[1]) ||
-		 ((p[1] == '+' || p[1] == '-') && isdigit((unsigned char) p[2]))))
+	if (*end == 'e' || *end == 'E')
 	{
-		digits[n++] = *p++;
-		if (!isdigit((unsigned char) *p))
-			digits[n++] = *p++;
-		p = copy_digits(lx, p, digits, &n);
-		tok.kind = LLM_T_FLOAT;
+		const char *power = end + 1 + (end[1] == '+' || end[1] == '-');
+
+		if (isdigit((unsigned char) *power))
+		{
+			end = power + strspn(power, digits);
+			tok.kind = LLM_T_FLOAT;
+		}
 	}
-	digits[n] = '\0';
+	if (end - begin > NUMBER_LEN_MAX)
+		llm_tmpl_fail(lx->run, "a number is too long");
 	errno = 0;
 	if (tok.kind == LLM_T_FLOAT)
-		tok.f = strtod(digits, NULL);
+		tok.f = strtod(begin, NULL); /* stops at end: what is no digit cannot be hexadecimal */
 	else
-		tok.i = strtoll(digits, NULL, 10);
+		tok.i = strtoll(begin, NULL, 10);
 	if (tok.kind == LLM_T_INT && errno != 0)
 		llm_tmpl_fail(lx->run, "an integer is beyond 64 bits");
-	tok.str = (LlmStr){lx->src + lx->pos, (size_t) (p - lx->src) - lx->pos};
-	advance(lx, (size_t) (p - lx->src));
+	tok.str = (LlmStr){begin, (size_t) (end - begin)};
+	advance(lx, (size_t) (end - lx->src));
 	return tok;
 }
 
@@ -444,18 +414,15 @@ llm_tmpl_lexer_next(LlmLexer *lx)
 {
 	LlmToken tok;
 
-	for (;;)
+	do
 	{
 		if (lx->has_held)
 		{
+			tok = lx->held;
 			lx->has_held = false;
-			if (lx->held.kind != LLM_T_TEXT || lx->held.str.len > 0)
-				return lx->held;
 		}
-		if (lx->mode != 'd')
-			return next_inside(lx);
-		tok = next_outside(lx);
-		if (tok.kind != LLM_T_EOF || tok.str.p == NULL)
-			return tok;
-	}
+		else
+			tok = lx->mode == 'd' ? next_outside(lx) : next_inside(lx);
+	} while (tok.kind == LLM_T_TEXT && tok.str.len == 0);
+	return tok;
 }
