@@ -7,7 +7,6 @@
 #include "core/log.h"
 #include "server/cli_bench.h"
 #include "server/cli_run.h"
-#include "server/cli_table.h"
 #include "server/server.h"
 #include "wire/frame.h"
 
@@ -21,7 +20,6 @@ usage(FILE *to, int rc)
 		  "                        descriptors 3, 4 and 5\n"
 		  "  run ...               generate from a model file; see run --help\n"
 		  "  bench ...             measure a model file; see bench --help\n"
-		  "  table ...             measure what sharing is worth; see table --help\n"
 		  "  --version             print the version and the protocol\n"
 		  "  --help                print this\n",
 		  to);
@@ -66,8 +64,6 @@ main(int argc, char **argv)
 		return llm_cli_run(argc - 1, argv + 1);
 	if (strcmp(command, "bench") == 0)
 		return llm_cli_bench(argc - 1, argv + 1);
-	if (strcmp(command, "table") == 0)
-		return llm_cli_table(argc - 1, argv + 1);
 	if (strcmp(command, "--version") == 0)
 	{
 		printf("llm_infer_engine %s (protocol %d)\n", LLM_VERSION, LLM_WIRE_VERSION);

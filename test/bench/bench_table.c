@@ -1,5 +1,5 @@
 /*
- * server/cli_table.c - rows per second of a table whose prompts begin alike, and the time of a step,
+ * bench_table.c - rows per second of a table whose prompts begin alike, and the time of a step,
  * each with the prefix cache on and off.
  *
  * A row is --shared random ids that all rows have, --own ids of its own, and --gen greedy tokens. The
@@ -9,9 +9,9 @@
  *
  * The time of a step is that of decoding alone: from when all sequences of the batch have their first
  * token until one has its last.
+ *
+ * links: server engine sched model kernels echo kv sample tokenizer template tensor core
  */
-#include "server/cli_table.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +39,7 @@ typedef struct Table
 } Table;
 
 static const char usage_text[] =
-	"usage: llm_infer_engine table --model FILE [OPTIONS]\n"
+	"usage: bench_table --model FILE [OPTIONS]\n"
 	"\n"
 	"Measures rows per second of a table whose prompts begin alike, and the time of a step, each\n"
 	"with the prefix cache on and off, in turns.\n"
@@ -77,7 +77,10 @@ options_read(Table *t, int64_t *kv_megabytes, int argc, char **argv)
 	if (rc >= 0)
 		return rc;
 	if (t->spec.path == NULL)
-		return llm_cli_usage_error("table", "--model is missing");
+	{
+		fprintf(stderr, "bench_table: --model is missing\n");
+		return LLM_CLI_USAGE_STATUS;
+	}
 	return -1;
 }
 
@@ -324,7 +327,7 @@ table_run(Table *t, LlmError *err)
 }
 
 int
-llm_cli_table(int argc, char **argv)
+main(int argc, char **argv)
 {
 	Table t = {.engine_options = llm_engine_options_default(),
 			   .rows = 256,
@@ -344,7 +347,7 @@ llm_cli_table(int argc, char **argv)
 		if ((t.batches.len == 0 && !llm_cli_list("--batch", "1,8,16,64", 1024, &t.batches)) ||
 			table_run(&t, &err) != LLM_OK)
 		{
-			llm_cli_error_print("table", &err);
+			fprintf(stderr, "bench_table: %s\n", err.text);
 			rc = 1;
 		}
 	}
