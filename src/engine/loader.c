@@ -130,28 +130,24 @@ template_open(LlmStr source, LlmLoaded *m, LlmError *err)
 
 /* Ids that are never picked, and the longest token. */
 static LlmStatus
-tokenizer_facts(LlmLoaded *m, int32_t *unused, int32_t n_unused, LlmError *err)
+tokenizer_facts(LlmLoaded *m, LlmError *err)
 {
-	int32_t n_end;
-	const int32_t *end = llm_tokenizer_end_ids(m->tok, &n_end);
-	int32_t *ids = realloc(unused, (size_t) (n_unused + n_end) * sizeof(*ids) + 1);
+	int32_t n = llm_tokenizer_vocab_size(m->tok);
+	const int32_t *end = llm_tokenizer_end_ids(m->tok, &m->n_end);
+	int32_t *ids = malloc((size_t) (n + m->n_end) * sizeof(*ids));
 
 	if (ids == NULL)
-	{
-		free(unused);
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for a vocabulary");
-	}
-	if (n_end > 0)
-		memcpy(ids + n_unused, end, (size_t) n_end * sizeof(*ids));
 	m->banned = m->banned_memory = ids;
-	m->n_banned = n_unused;
-	m->n_end = n_end;
-	for (int32_t id = 0; id < llm_tokenizer_vocab_size(m->tok); id++)
+	for (int32_t id = 0; id < n; id++)
 	{
 		int32_t len = (int32_t) llm_tokenizer_piece(m->tok, id, false).len;
 
 		m->max_piece = len > m->max_piece ? len : m->max_piece;
+		if (llm_tokenizer_is_unused(m->tok, id))
+			ids[m->n_banned++] = id;
 	}
+	memcpy(ids + m->n_banned, end, (size_t) m->n_end * sizeof(*ids));
 	return LLM_OK;
 }
 
@@ -161,8 +157,6 @@ text_open_gguf(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError 
 	const char *template_key = "tokenizer.chat_template";
 	const char *temp_key = "general.sampling.temp";
 	LlmStr source = llm_str(a->spec->chat_template);
-	int32_t *unused = NULL;
-	int32_t n_unused = 0;
 	LlmStatus st;
 
 	if ((st = llm_gguf_f32(g, temp_key, false, &m->temperature, err)) != LLM_OK)
@@ -170,8 +164,8 @@ text_open_gguf(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError 
 	if (!(m->temperature >= 0.0f && m->temperature <= TEMPERATURE_MAX))
 		return llm_error_set(err, LLM_E_MODEL, "key \"%s\" is %g, not 0 to %g", temp_key,
 							 (double) m->temperature, (double) TEMPERATURE_MAX);
-	if ((st = llm_vocab_source_gguf(g, &m->tok, &unused, &n_unused, err)) != LLM_OK ||
-		(st = tokenizer_facts(m, unused, n_unused, err)) != LLM_OK)
+	if ((st = llm_vocab_source_gguf(g, &m->tok, err)) != LLM_OK ||
+		(st = tokenizer_facts(m, err)) != LLM_OK)
 		return st;
 	if (a->spec->chat_template == NULL)
 	{
@@ -191,12 +185,10 @@ text_open_echo(const LlmLoaderArgs *a, LlmLoaded *m, LlmError *err)
 {
 	static const LlmByteVocab vocab = {LLM_ECHO_BOS, LLM_ECHO_EOS, LLM_ECHO_TURN, LLM_ECHO_VOCAB};
 	const char *source = a->spec->chat_template;
-	int32_t *unused = NULL;
-	int32_t n_unused = 0;
 	LlmStatus st;
 
-	if ((st = llm_vocab_source_bytes(&vocab, &m->tok, &unused, &n_unused, err)) != LLM_OK ||
-		(st = tokenizer_facts(m, unused, n_unused, err)) != LLM_OK)
+	if ((st = llm_vocab_source_bytes(&vocab, &m->tok, err)) != LLM_OK ||
+		(st = tokenizer_facts(m, err)) != LLM_OK)
 		return st;
 	return template_open(llm_str(source != NULL ? source : llm_vocab_source_bytes_template()), m,
 						 err);

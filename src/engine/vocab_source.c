@@ -9,37 +9,6 @@
 
 #define NAME_CAP 64 /* bytes of a tokenizer's or pre-tokenizer's name, with the terminator */
 
-/* The ids of tokens of type "unused"; a missing type list means none. */
-static LlmStatus
-unused_ids(const LlmVocabSpec *spec, int32_t **ids, int32_t *n, LlmError *err)
-{
-	*n = 0;
-	*ids = malloc((size_t) spec->n_vocab * sizeof(**ids) + 1);
-	if (*ids == NULL)
-		return llm_error_set(err, LLM_E_MEMORY, "out of memory for a vocabulary of %d tokens",
-							 spec->n_vocab);
-	for (int32_t id = 0; spec->type != NULL && id < spec->n_vocab; id++)
-		if (spec->type[id] == LLM_TOKEN_UNUSED)
-			(*ids)[(*n)++] = id;
-	return LLM_OK;
-}
-
-static LlmStatus
-create(const LlmVocabSpec *spec, LlmTokenizer **tok, int32_t **unused, int32_t *n_unused,
-	   LlmError *err)
-{
-	LlmStatus st = llm_tokenizer_create(spec, tok, err);
-
-	if (st != LLM_OK)
-		return st;
-	if ((st = unused_ids(spec, unused, n_unused, err)) != LLM_OK)
-	{
-		llm_tokenizer_free(*tok);
-		*tok = NULL;
-	}
-	return st;
-}
-
 /* ---- GGUF ---- */
 
 /* A name as a C string; '' when the key is absent. */
@@ -111,8 +80,7 @@ arrays_read(const LlmGguf *g, LlmVocabSpec *v, LlmError *err)
 }
 
 LlmStatus
-llm_vocab_source_gguf(const LlmGguf *g, LlmTokenizer **tok, int32_t **unused, int32_t *n_unused,
-					  LlmError *err)
+llm_vocab_source_gguf(const LlmGguf *g, LlmTokenizer **tok, LlmError *err)
 {
 	const char *add_bos_key = "tokenizer.ggml.add_bos_token";
 	char model[NAME_CAP], pre[NAME_CAP];
@@ -132,32 +100,13 @@ llm_vocab_source_gguf(const LlmGguf *g, LlmTokenizer **tok, int32_t **unused, in
 	v.pre = llm_gguf_has(g, "tokenizer.ggml.pre") ? pre : NULL;
 	if (llm_gguf_has(g, add_bos_key))
 		v.add_bos = add_bos;
-	return create(&v, tok, unused, n_unused, err);
+	return llm_tokenizer_create(&v, tok, err);
 }
 
 /* ---- bytes ---- */
 
-/* The text by which a byte-level vocabulary writes a byte (tokenizer/vocab.c has the map). */
-static void
-byte_text(int b, char out[4])
-{
-	int cp = b;
-
-	if (b < 33)
-		cp = 256 + b;
-	else if (b >= 127 && b <= 160)
-		cp = 256 + 33 + (b - 127);
-	else if (b == 173)
-		cp = 256 + 33 + 34;
-	if (cp < 0x80)
-		snprintf(out, 4, "%c", cp);
-	else
-		snprintf(out, 4, "%c%c", 0xC0 | (cp >> 6), 0x80 | (cp & 0x3F));
-}
-
 LlmStatus
-llm_vocab_source_bytes(const LlmByteVocab *b, LlmTokenizer **tok, int32_t **unused,
-					   int32_t *n_unused, LlmError *err)
+llm_vocab_source_bytes(const LlmByteVocab *b, LlmTokenizer **tok, LlmError *err)
 {
 	LlmVocabSpec v = {.model = "gpt2",
 					  .pre = "gpt-2",
@@ -171,6 +120,7 @@ llm_vocab_source_bytes(const LlmByteVocab *b, LlmTokenizer **tok, int32_t **unus
 	LlmStr *text = llm_arena_array(&arena, (size_t) b->n_vocab, sizeof(*text));
 	int32_t *type = llm_arena_array(&arena, (size_t) b->n_vocab, sizeof(*type));
 	char(*memory)[24] = llm_arena_array(&arena, (size_t) b->n_vocab, sizeof(*memory));
+	int stand_in = 256; /* code point of the next byte that does not stand for itself */
 	LlmStatus st;
 
 	if (text == NULL || type == NULL || memory == NULL)
@@ -190,15 +140,23 @@ llm_vocab_source_bytes(const LlmByteVocab *b, LlmTokenizer **tok, int32_t **unus
 								   : LLM_TOKEN_UNUSED;
 		if (control != NULL)
 			snprintf(memory[id], sizeof(*memory), "%s", control);
-		else if (id < 256)
-			byte_text(id, memory[id]);
+		else if (id < 256) /* by the map that tokenizer/vocab.c has */
+		{
+			bool itself = (id >= 33 && id <= 126) || (id >= 161 && id <= 172) || id >= 174;
+			int cp = itself ? id : stand_in++;
+
+			if (cp < 0x80)
+				memory[id][0] = (char) cp; /* the arena is zeroed */
+			else
+				snprintf(memory[id], sizeof(*memory), "%c%c", 0xC0 | cp >> 6, 0x80 | (cp & 0x3F));
+		}
 		else
 			snprintf(memory[id], sizeof(*memory), "<unused%d>", id);
 		text[id] = llm_str(memory[id]);
 	}
 	v.text = text;
 	v.type = type;
-	st = create(&v, tok, unused, n_unused, err);
+	st = llm_tokenizer_create(&v, tok, err);
 	llm_arena_fini(&arena);
 	return st;
 }

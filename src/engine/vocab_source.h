@@ -8,10 +8,8 @@
 #include "model/gguf.h"
 #include "tokenizer/tokenizer.h"
 
-/* Tokenizer from the keys tokenizer.ggml.* of the file. unused (malloc'ed, owned by the caller) gets
- * the ids that the file marks as unused. Errors name the key. */
-LlmStatus llm_vocab_source_gguf(const LlmGguf *g, LlmTokenizer **tok, int32_t **unused,
-								int32_t *n_unused, LlmError *err);
+/* Tokenizer from the keys tokenizer.ggml.* of the file. Errors name the key. */
+LlmStatus llm_vocab_source_gguf(const LlmGguf *g, LlmTokenizer **tok, LlmError *err);
 
 /* Ids of a vocabulary with a token per byte, 0 .. 255, and three control tokens. */
 typedef struct LlmByteVocab
@@ -20,9 +18,8 @@ typedef struct LlmByteVocab
 	int32_t n_vocab;          /* the ids that are left are unused */
 } LlmByteVocab;
 
-/* Tokenizer of a byte vocabulary; unused as above. */
-LlmStatus llm_vocab_source_bytes(const LlmByteVocab *b, LlmTokenizer **tok, int32_t **unused,
-								 int32_t *n_unused, LlmError *err);
+/* Tokenizer of a byte vocabulary. */
+LlmStatus llm_vocab_source_bytes(const LlmByteVocab *b, LlmTokenizer **tok, LlmError *err);
 
 /* Its chat template: turns of <|im_start|>role, content, <|im_end|>; an answer begins in <think>
  * when enable_thinking is true, after an empty thought when it is false. */

@@ -329,6 +329,12 @@ llm_tokenizer_adds_bos(const LlmTokenizer *tok)
 	return tok->adds_bos;
 }
 
+bool
+llm_tokenizer_is_unused(const LlmTokenizer *tok, int32_t id)
+{
+	return tok->vocab.type[id] == LLM_TOKEN_UNUSED;
+}
+
 LlmStr
 llm_tokenizer_text(const LlmTokenizer *tok, int32_t id)
 {

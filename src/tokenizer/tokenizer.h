@@ -62,6 +62,8 @@ int32_t llm_tokenizer_vocab_size(const LlmTokenizer *tok);
 int32_t llm_tokenizer_bos(const LlmTokenizer *tok); /* -1 = none */
 int32_t llm_tokenizer_eos(const LlmTokenizer *tok); /* -1 = none */
 bool llm_tokenizer_adds_bos(const LlmTokenizer *tok);
+/* Marked as unused by the file: never to be generated. id within the vocabulary. */
+bool llm_tokenizer_is_unused(const LlmTokenizer *tok, int32_t id);
 /* Text of the token as the vocabulary writes it (for bos_token, eos_token in templates). */
 LlmStr llm_tokenizer_text(const LlmTokenizer *tok, int32_t id);
 
