@@ -251,65 +251,39 @@ split_words(LlmRun *run, LlmText text)
 	return llm_tmpl_list(LLM_V_LIST, list);
 }
 
-/* Split text at sep, from the right end on; limit < 0: everywhere. */
-static LlmValue
-split_back(LlmRun *run, LlmText text, LlmText sep, int64_t limit)
-{
-	LlmList *list = llm_tmpl_list_new(run, 0);
-	size_t end = text.len;
-
-	for (;;)
-	{
-		size_t hit = limit == 0 ? SIZE_MAX : llm_tmpl_text_rfind(run, text, end, sep);
-		size_t from = hit == SIZE_MAX ? 0 : hit + sep.len;
-
-		llm_tmpl_charge(run, 1);
-		llm_tmpl_list_push(run, list, llm_tmpl_str(run, llm_tmpl_text_sub(text, from, end - from)));
-		if (hit == SIZE_MAX)
-			break;
-		end = hit;
-		limit -= limit > 0;
-	}
-	for (size_t i = 0; i < list->n / 2; i++)
-	{
-		LlmValue v = list->items[i];
-
-		list->items[i] = list->items[list->n - 1 - i];
-		list->items[list->n - 1 - i] = v;
-	}
-	return llm_tmpl_list(LLM_V_LIST, list);
-}
-
-/* split(sep=none, maxsplit=-1); how: LEFT, or RIGHT for rsplit */
+/* split(sep=none, maxsplit=-1); how: the end from which the text is cut, RIGHT being rsplit */
 static LlmValue
 m_split(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
+	static const LlmValue backwards[3] = {{0}, {0}, {.kind = LLM_V_INT, .i = -1}};
 	int64_t limit =
 		args->pos[1].kind == LLM_V_ABSENT ? -1 : llm_tmpl_want_int(run, args->pos[1], "split");
-	LlmText sep;
-	LlmList *list;
-	size_t at = 0, hit;
+	LlmList *list = llm_tmpl_list_new(run, 0);
+	bool right = args->how == RIGHT;
+	LlmText text = *self.s, sep;
 
 	if (args->pos[0].kind <= LLM_V_NONE && limit < 0)
-		return split_words(run, *self.s);
+		return split_words(run, text);
 	sep = llm_tmpl_want_text(run, args->pos[0], "split");
 	if (sep.len == 0)
 		llm_tmpl_fail(run, "split by an empty string");
-	if (args->how == RIGHT)
-		return split_back(run, *self.s, sep, limit);
-	list = llm_tmpl_list_new(run, 0);
-	do
+	for (; limit != 0; limit -= limit > 0)
 	{
-		size_t end;
+		size_t hit = right ? llm_tmpl_text_rfind(run, text, text.len, sep)
+						   : llm_tmpl_text_find(run, text, 0, sep);
+		LlmText before, after;
 
-		hit = limit == 0 ? SIZE_MAX : llm_tmpl_text_find(run, *self.s, at, sep);
-		end = hit == SIZE_MAX ? self.s->len : hit;
 		llm_tmpl_charge(run, 1);
-		llm_tmpl_list_push(run, list, llm_tmpl_str(run, llm_tmpl_text_sub(*self.s, at, end - at)));
-		at = hit + sep.len;
-		limit -= limit > 0;
-	} while (hit != SIZE_MAX);
-	return llm_tmpl_list(LLM_V_LIST, list);
+		if (hit == SIZE_MAX)
+			break;
+		before = llm_tmpl_text_sub(text, 0, hit);
+		after = llm_tmpl_text_sub(text, hit + sep.len, text.len - hit - sep.len);
+		llm_tmpl_list_push(run, list, llm_tmpl_str(run, right ? after : before));
+		text = right ? before : after;
+	}
+	llm_tmpl_list_push(run, list, llm_tmpl_str(run, text));
+	self = llm_tmpl_list(LLM_V_LIST, list);
+	return right ? llm_tmpl_get_slice(run, self, backwards) : self;
 }
 
 static LlmValue

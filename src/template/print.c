@@ -199,53 +199,46 @@ write_list(LlmRun *run, LlmTextBuf *buf, LlmValue v, const LlmStyle *style, int 
 	add_words(run, buf, !tuple ? "]" : v.list->n == 1 ? ",)" : ")", false);
 }
 
+/* How a value without parts is written; NULL for all others. */
+static const char *
+plain_word(LlmValue v, bool json)
+{
+	if (v.kind == LLM_V_UNDEFINED)
+		return "Undefined";
+	if (v.kind == LLM_V_NONE)
+		return json ? "null" : "None";
+	if (v.kind == LLM_V_BOOL && json)
+		return v.b ? "true" : "false";
+	if (v.kind == LLM_V_BOOL)
+		return v.b ? "True" : "False";
+	if (v.kind == LLM_V_FLOAT && json && !isfinite(v.f))
+		return isnan(v.f) ? "NaN" : v.f < 0 ? "-Infinity" : "Infinity";
+	return NULL;
+}
+
 /* JSON, or what Python's repr() gives. */
 static void
 write_value(LlmRun *run, LlmTextBuf *buf, LlmValue v, const LlmStyle *style, int level)
 {
+	const char *word = plain_word(v, style->json);
+
 	llm_tmpl_enter(run);
 	llm_tmpl_charge(run, 1);
-	switch ((LlmKind) v.kind)
-	{
-		case LLM_V_UNDEFINED:
-			if (style->json)
-				llm_tmpl_fail_undefined(run, v);
-			add_words(run, buf, "Undefined", false);
-			break;
-		case LLM_V_NONE:
-			add_words(run, buf, style->json ? "null" : "None", false);
-			break;
-		case LLM_V_BOOL:
-			add_words(run, buf,
-					  style->json ? v.b ? "true" : "false"
-					  : v.b       ? "True"
-								  : "False",
-					  false);
-			break;
-		case LLM_V_FLOAT:
-			if (style->json && !isfinite(v.f))
-			{
-				add_words(run, buf, isnan(v.f) ? "NaN" : v.f < 0 ? "-Infinity" : "Infinity", false);
-				break;
-			}
-			/* fall through */
-		case LLM_V_INT:
-			write_number(run, buf, v);
-			break;
-		case LLM_V_STR:
-			write_string(run, buf, *v.s, style);
-			break;
-		case LLM_V_LIST:
-		case LLM_V_TUPLE:
-			write_list(run, buf, v, style, level);
-			break;
-		case LLM_V_DICT:
-			write_dict(run, buf, v.dict, style, level);
-			break;
-		default:
-			llm_tmpl_fail(run, "a %s cannot be %s", llm_tmpl_kind_name(v),
-						  style->json ? "written as JSON" : "printed");
-	}
+	if (v.kind == LLM_V_UNDEFINED && style->json)
+		llm_tmpl_fail_undefined(run, v);
+	if (word != NULL)
+		add_words(run, buf, word, false);
+	else if (v.kind == LLM_V_INT || v.kind == LLM_V_FLOAT)
+		write_number(run, buf, v);
+	else if (v.kind == LLM_V_STR)
+		write_string(run, buf, *v.s, style);
+	else if (v.kind == LLM_V_LIST || v.kind == LLM_V_TUPLE)
+		write_list(run, buf, v, style, level);
+	else if (v.kind == LLM_V_DICT)
+		write_dict(run, buf, v.dict, style, level);
+	else
+		llm_tmpl_fail(run, "a %s cannot be %s", llm_tmpl_kind_name(v),
+					  style->json ? "written as JSON" : "printed");
 	llm_tmpl_leave(run);
 }
 

@@ -418,27 +418,23 @@ bool
 llm_tmpl_text_line(LlmRun *run, LlmText text, size_t *at, LlmText *line)
 {
 	const char *p = llm_tmpl_text_data(text);
-	size_t begin = *at;
+	size_t begin = *at, end = begin, skip = 0; /* bytes of the line's end */
 
 	if (begin >= text.len)
 		return false;
-	for (size_t i = begin; i < text.len;)
+	while (end < text.len && skip == 0)
 	{
 		uint32_t c;
-		size_t len = llm_tmpl_char(p + i, text.len - i, &c);
+		size_t len = llm_tmpl_char(p + end, text.len - end, &c);
 
 		if ((c >= 10 && c <= 13) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
 			c == 0x2029)
-		{
-			*line = llm_tmpl_text_sub(text, begin, i - begin);
-			*at = i + len + (c == '\r' && i + 1 < text.len && p[i + 1] == '\n');
-			llm_tmpl_charge(run, 1 + (*at - begin) / LLM_TMPL_BYTES_PER_STEP);
-			return true;
-		}
-		i += len;
+			skip = len + (c == '\r' && end + 1 < text.len && p[end + 1] == '\n');
+		else
+			end += len;
 	}
-	*line = llm_tmpl_text_sub(text, begin, text.len - begin);
-	*at = text.len;
+	*line = llm_tmpl_text_sub(text, begin, end - begin);
+	*at = end + skip;
 	llm_tmpl_charge(run, 1 + (*at - begin) / LLM_TMPL_BYTES_PER_STEP);
 	return true;
 }

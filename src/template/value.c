@@ -128,10 +128,6 @@ llm_tmpl_truth(LlmValue v)
 {
 	switch ((LlmKind) v.kind)
 	{
-		case LLM_V_ABSENT:
-		case LLM_V_UNDEFINED:
-		case LLM_V_NONE:
-			return false;
 		case LLM_V_BOOL:
 			return v.b;
 		case LLM_V_INT:
@@ -146,7 +142,7 @@ llm_tmpl_truth(LlmValue v)
 		case LLM_V_DICT:
 			return v.dict->n > 0;
 		default:
-			return true;
+			return v.kind > LLM_V_NONE;
 	}
 }
 
