@@ -28,27 +28,15 @@ name_read(const LlmGguf *g, const char *key, bool required, char out[NAME_CAP], 
 	return LLM_OK;
 }
 
-/* A token id; -1 when the key is absent. */
+/* A token id as the file has it; -1 when the key is absent. */
 static LlmStatus
-id_read(const LlmGguf *g, const char *key, int32_t n_vocab, int32_t *out, LlmError *err)
+id_read(const LlmGguf *g, const char *key, int64_t *out, LlmError *err)
 {
 	uint32_t id = 0;
-	LlmStatus st;
+	LlmStatus st = llm_gguf_u32(g, key, false, &id, err);
 
-	*out = -1;
-	if (!llm_gguf_has(g, key))
-		return LLM_OK;
-	if ((st = llm_gguf_u32(g, key, true, &id, err)) != LLM_OK)
-		return st;
-	if (id >= (uint32_t) n_vocab)
-	{
-		llm_error_set(err, LLM_E_MODEL, "key \"%s\" is %u, but the vocabulary has %d tokens", key,
-					  id, n_vocab);
-		llm_error_numbers(err, id, n_vocab - 1);
-		return LLM_E_MODEL;
-	}
-	*out = (int32_t) id;
-	return LLM_OK;
+	*out = llm_gguf_has(g, key) ? (int64_t) id : -1;
+	return st;
 }
 
 static LlmStatus
@@ -91,10 +79,10 @@ llm_vocab_source_gguf(const LlmGguf *g, LlmTokenizer **tok, LlmError *err)
 	if ((st = name_read(g, "tokenizer.ggml.model", true, model, err)) != LLM_OK ||
 		(st = name_read(g, "tokenizer.ggml.pre", false, pre, err)) != LLM_OK ||
 		(st = arrays_read(g, &v, err)) != LLM_OK ||
-		(st = id_read(g, "tokenizer.ggml.bos_token_id", v.n_vocab, &v.bos, err)) != LLM_OK ||
-		(st = id_read(g, "tokenizer.ggml.eos_token_id", v.n_vocab, &v.eos, err)) != LLM_OK ||
-		(st = id_read(g, "tokenizer.ggml.eot_token_id", v.n_vocab, &v.eot, err)) != LLM_OK ||
-		(st = id_read(g, "tokenizer.ggml.eom_token_id", v.n_vocab, &v.eom, err)) != LLM_OK ||
+		(st = id_read(g, "tokenizer.ggml.bos_token_id", &v.bos, err)) != LLM_OK ||
+		(st = id_read(g, "tokenizer.ggml.eos_token_id", &v.eos, err)) != LLM_OK ||
+		(st = id_read(g, "tokenizer.ggml.eot_token_id", &v.eot, err)) != LLM_OK ||
+		(st = id_read(g, "tokenizer.ggml.eom_token_id", &v.eom, err)) != LLM_OK ||
 		(st = llm_gguf_bool(g, add_bos_key, false, &add_bos, err)) != LLM_OK)
 		return st;
 	v.pre = llm_gguf_has(g, "tokenizer.ggml.pre") ? pre : NULL;

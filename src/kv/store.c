@@ -1,4 +1,4 @@
-/* kv/store.c - size, create, copy, export and import KV pages by way of the device. */
+/* kv/store.c - size, create and copy KV pages by way of the device. */
 #include "kv/store.h"
 
 #include <string.h>
@@ -49,48 +49,17 @@ llm_kv_store_token_nbytes(const LlmKvStore *s)
 	return (int32_t) ((s->page_nbytes + LLM_PAGE_TOKENS - 1) / LLM_PAGE_TOKENS);
 }
 
-/* Group and ids in range; min is the lowest id allowed (0 may be read, never written). */
-static LlmStatus
-check_pages(const LlmKvStore *s, int group, const int32_t *pages, int n, int32_t min, LlmError *err)
-{
-	if (group < 0 || group >= s->n_groups)
-		return llm_error_set(err, LLM_E_INVALID, "no KV group %d", group);
-	for (int i = 0; i < n; i++)
-		if (pages[i] < min || pages[i] >= s->n_pages)
-			return llm_error_set(err, LLM_E_INVALID, "KV page %d is not in %d .. %d", pages[i], min,
-								 s->n_pages - 1);
-	return LLM_OK;
-}
-
 LlmStatus
 llm_kv_store_copy(LlmKvStore *s, int group, int32_t from, int32_t to, int32_t n_tokens,
 				  LlmError *err)
 {
-	LlmStatus st;
-
-	if ((st = check_pages(s, group, &from, 1, 0, err)) != LLM_OK ||
-		(st = check_pages(s, group, &to, 1, 1, err)) != LLM_OK)
-		return st;
+	if (group < 0 || group >= s->n_groups)
+		return llm_error_set(err, LLM_E_INVALID, "no KV group %d", group);
+	if (from < 0 || from >= s->n_pages || to < 1 || to >= s->n_pages)
+		return llm_error_set(err, LLM_E_INVALID, "no copy of KV page %d to page %d of 1 .. %d",
+							 from, to, s->n_pages - 1);
 	if (n_tokens < 0 || n_tokens > LLM_PAGE_TOKENS)
 		return llm_error_set(err, LLM_E_INVALID, "a page has no %d tokens", n_tokens);
 	s->dev->ops->kv_copy(s->dev, group, from, to, n_tokens);
 	return LLM_OK;
-}
-
-LlmStatus
-llm_kv_store_export(const LlmKvStore *s, int group, const int32_t *pages, int n_pages, float *out,
-					LlmError *err)
-{
-	LlmStatus st = check_pages(s, group, pages, n_pages, 0, err);
-
-	return st != LLM_OK ? st : s->dev->ops->kv_export(s->dev, group, pages, n_pages, out, err);
-}
-
-LlmStatus
-llm_kv_store_import(LlmKvStore *s, int group, const int32_t *pages, int n_pages, const float *in,
-					LlmError *err)
-{
-	LlmStatus st = check_pages(s, group, pages, n_pages, 1, err);
-
-	return st != LLM_OK ? st : s->dev->ops->kv_import(s->dev, group, pages, n_pages, in, err);
 }

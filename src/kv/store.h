@@ -36,10 +36,4 @@ int32_t llm_kv_store_token_nbytes(const LlmKvStore *s);
 LlmStatus llm_kv_store_copy(LlmKvStore *s, int group, int32_t from, int32_t to, int32_t n_tokens,
 							LlmError *err);
 
-/* Whole pages as token-major f32 [n_pages * 64, n_layers, n_kv_heads, k_dim + v_dim]. */
-LlmStatus llm_kv_store_export(const LlmKvStore *s, int group, const int32_t *pages, int n_pages,
-							  float *out, LlmError *err);
-LlmStatus llm_kv_store_import(LlmKvStore *s, int group, const int32_t *pages, int n_pages,
-							  const float *in, LlmError *err);
-
 #endif

@@ -109,7 +109,7 @@ llm_tmpl_get_item(LlmRun *run, LlmValue object, LlmValue key)
 LlmValue
 llm_tmpl_get_path(LlmRun *run, LlmValue object, LlmValue path)
 {
-	LlmText dot = llm_tmpl_text_borrow(run, ".", 1, false);
+	LlmText dot = llm_tmpl_text_borrow(run, llm_str("."), false);
 	size_t at = 0;
 	LlmText text;
 

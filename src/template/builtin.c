@@ -146,13 +146,8 @@ fn_dict(LlmRun *run, LlmValue self, const LlmArgs *args)
 	if (args->n_pos > 0)
 		llm_tmpl_fail(run, "only keywords are possible here");
 	for (size_t i = 0; i < args->n_named; i++)
-	{
-		LlmStr name = args->names[i]->name;
-
-		llm_tmpl_dict_set(run, dict,
-						  llm_tmpl_str(run, llm_tmpl_text_borrow(run, name.p, name.len, true)),
+		llm_tmpl_dict_set(run, dict, llm_tmpl_str_borrow(run, args->names[i]->name, true),
 						  args->named[i]);
-	}
 	return (LlmValue){.kind = (uint8_t) args->how, .dict = dict};
 }
 

@@ -72,9 +72,7 @@ assign_target(LlmRender *r, const LlmNode *target, LlmValue value)
 		if (object.kind != LLM_V_NAMESPACE)
 			llm_tmpl_fail(&r->run, "only a namespace has attributes that can be set");
 		llm_tmpl_dict_set(&r->run, object.dict,
-						  llm_tmpl_str(&r->run, llm_tmpl_text_borrow(&r->run, target->sym->name.p,
-																	 target->sym->name.len, true)),
-						  value);
+						  llm_tmpl_str_borrow(&r->run, target->sym->name, true), value);
 		return;
 	}
 	list = llm_tmpl_elements(&r->run, value);

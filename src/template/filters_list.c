@@ -11,7 +11,8 @@ f_default(LlmRun *run, LlmValue self, const LlmArgs *args)
 {
 	if (self.kind != LLM_V_UNDEFINED && (llm_tmpl_truth(self) || !llm_tmpl_truth(args->pos[1])))
 		return self;
-	return args->pos[0].kind == LLM_V_ABSENT ? llm_tmpl_cstr(run, "") : args->pos[0];
+	return args->pos[0].kind == LLM_V_ABSENT ? llm_tmpl_str_borrow(run, llm_str(""), false)
+											 : args->pos[0];
 }
 
 static LlmValue

@@ -85,7 +85,7 @@ f_indent(LlmRun *run, LlmValue self, const LlmArgs *args)
 	LlmText indent = blanks(run, width, "indent");
 	bool blank = llm_tmpl_truth(args->pos[2]);
 	LlmTextBuf *buf = llm_tmpl_buf_new(run, text.len + indent.len);
-	LlmText line, newline = llm_tmpl_text_borrow(run, "\n", 1, false);
+	LlmText line, newline = llm_tmpl_text_borrow(run, llm_str("\n"), false);
 	size_t at = 0;
 
 	if (llm_tmpl_truth(args->pos[1]))
@@ -114,8 +114,8 @@ f_tojson(LlmRun *run, LlmValue self, const LlmArgs *args)
 					  .sort_keys = llm_tmpl_truth(args->pos[3]),
 					  .pretty = indent.kind > LLM_V_NONE};
 
-	style.item_sep = llm_tmpl_text_borrow(run, ", ", style.pretty ? 1 : 2, false);
-	style.key_sep = llm_tmpl_text_borrow(run, ": ", 2, false);
+	style.item_sep = llm_tmpl_text_borrow(run, llm_str(style.pretty ? "," : ", "), false);
+	style.key_sep = llm_tmpl_text_borrow(run, llm_str(": "), false);
 	if (style.pretty)
 		style.indent = blanks(run, indent, "tojson");
 	if (seps.kind > LLM_V_NONE)

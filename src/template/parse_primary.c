@@ -65,18 +65,12 @@ static LlmNode *
 parse_string(LlmParser *p)
 {
 	LlmNode *node = const_node(p, llm_tmpl_none());
-	LlmText text = llm_tmpl_text_borrow(p->run, p->tok.str.p, p->tok.str.len, true);
+	LlmText text = {0};
 
-	llm_tmpl_parser_next(p);
-	while (p->tok.kind == LLM_T_STRING)
-	{
-		text =
-			llm_tmpl_text_concat(p->run, text,
-								 llm_tmpl_text_borrow(p->run, p->tok.str.p, p->tok.str.len, true));
-		llm_tmpl_parser_next(p);
-	}
-	if (text.len > 0) /* threads will share it: nobody may append in place */
-		text = llm_tmpl_text_borrow(p->run, llm_tmpl_text_data(text), text.len, true);
+	for (; p->tok.kind == LLM_T_STRING; llm_tmpl_parser_next(p))
+		text = llm_tmpl_text_concat(p->run, text, llm_tmpl_text_borrow(p->run, p->tok.str, true));
+	/* threads will share it: nobody may append in place */
+	text = llm_tmpl_text_borrow(p->run, (LlmStr){llm_tmpl_text_data(text), text.len}, true);
 	node->value = llm_tmpl_str(p->run, text);
 	return node;
 }

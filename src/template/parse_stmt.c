@@ -364,8 +364,7 @@ parse_output(LlmParser *p)
 	if (p->tok.kind == LLM_T_TEXT)
 	{
 		expr = llm_tmpl_node_new(p, LLM_N_CONST, p->tok.line);
-		expr->value =
-			llm_tmpl_str(p->run, llm_tmpl_text_borrow(p->run, p->tok.str.p, p->tok.str.len, true));
+		expr->value = llm_tmpl_str_borrow(p->run, p->tok.str, true);
 		llm_tmpl_parser_next(p);
 	}
 	else

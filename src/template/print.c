@@ -253,8 +253,8 @@ llm_tmpl_print(LlmRun *run, LlmTextBuf *buf, LlmValue v)
 		return;
 	if (v.kind >= LLM_V_LIST)
 	{
-		python.item_sep = llm_tmpl_text_borrow(run, ", ", 2, false);
-		python.key_sep = llm_tmpl_text_borrow(run, ": ", 2, false);
+		python.item_sep = llm_tmpl_text_borrow(run, llm_str(", "), false);
+		python.key_sep = llm_tmpl_text_borrow(run, llm_str(": "), false);
 	}
 	write_value(run, buf, v, &python, 0);
 }

@@ -74,7 +74,7 @@ static LlmValue
 borrowed(LlmRender *r, LlmStr s, bool trusted)
 {
 	llm_tmpl_allow_input(&r->run, s.len);
-	return llm_tmpl_str(&r->run, llm_tmpl_text_borrow(&r->run, s.p, s.len, trusted));
+	return llm_tmpl_str_borrow(&r->run, s, trusted);
 }
 
 /* The messages as a list of mappings, whichever form they came in. */
@@ -88,8 +88,8 @@ messages_value(LlmRender *r, const LlmTemplateInput *in)
 	if (in->messages_json != NULL)
 		return llm_tmpl_from_json(run, in->messages_json);
 	llm_tmpl_allow_input(run, in->n_messages * 32);
-	role = llm_tmpl_cstr(run, "role");
-	content = llm_tmpl_cstr(run, "content");
+	role = llm_tmpl_str_borrow(run, llm_str("role"), false);
+	content = llm_tmpl_str_borrow(run, llm_str("content"), false);
 	list = llm_tmpl_list_new(run, in->n_messages);
 	for (size_t i = 0; i < in->n_messages; i++)
 	{

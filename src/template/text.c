@@ -65,18 +65,18 @@ llm_tmpl_buf_text(const LlmTextBuf *buf)
 }
 
 LlmText
-llm_tmpl_text_borrow(LlmRun *run, const char *p, size_t n, bool trusted)
+llm_tmpl_text_borrow(LlmRun *run, LlmStr s, bool trusted)
 {
 	LlmTextBuf *buf;
 
-	if (n == 0)
+	if (s.len == 0)
 		return (LlmText){NULL, 0, 0};
 	buf = llm_tmpl_buf_new(run, 0);
-	buf->data = (char *) (uintptr_t) p; /* fixed: never written through */
-	buf->used = n;
+	buf->data = (char *) (uintptr_t) s.p; /* fixed: never written through */
+	buf->used = s.len;
 	buf->fixed = true;
-	add_mark(run, buf, n, trusted);
-	return (LlmText){buf, 0, n};
+	add_mark(run, buf, s.len, trusted);
+	return llm_tmpl_buf_text(buf);
 }
 
 LlmText

@@ -10,6 +10,7 @@
 #ifndef LLM_TEMPLATE_TEXT_H
 #define LLM_TEMPLATE_TEXT_H
 
+#include "core/str.h"
 #include "template/bounds.h"
 
 typedef struct LlmMark
@@ -52,7 +53,7 @@ void llm_tmpl_buf_add_text(LlmRun *run, LlmTextBuf *buf, LlmText text);
 LlmText llm_tmpl_buf_text(const LlmTextBuf *buf);
 
 /* A text over borrowed bytes, which must outlive the run. */
-LlmText llm_tmpl_text_borrow(LlmRun *run, const char *p, size_t n, bool trusted);
+LlmText llm_tmpl_text_borrow(LlmRun *run, LlmStr s, bool trusted);
 LlmText llm_tmpl_text_concat(LlmRun *run, LlmText a, LlmText b);
 LlmText llm_tmpl_text_sub(LlmText text, size_t off, size_t len);
 

@@ -17,9 +17,9 @@ llm_tmpl_str(LlmRun *run, LlmText text)
 }
 
 LlmValue
-llm_tmpl_cstr(LlmRun *run, const char *z)
+llm_tmpl_str_borrow(LlmRun *run, LlmStr s, bool trusted)
 {
-	return llm_tmpl_str(run, llm_tmpl_text_borrow(run, z, strlen(z), false));
+	return llm_tmpl_str(run, llm_tmpl_text_borrow(run, s, trusted));
 }
 
 LlmList *
@@ -256,11 +256,10 @@ dict_from_json(LlmRun *run, const json_t *json)
 
 	for (void *it = json_object_iter(object); it != NULL; it = json_object_iter_next(object, it))
 	{
-		const char *key = json_object_iter_key(it);
-		size_t len = json_object_iter_key_len(it);
+		LlmStr key = {json_object_iter_key(it), json_object_iter_key_len(it)};
 
-		llm_tmpl_allow_input(run, len + JSON_VALUE_BYTES);
-		dict_append(run, dict, llm_tmpl_str(run, llm_tmpl_text_borrow(run, key, len, false)),
+		llm_tmpl_allow_input(run, key.len + JSON_VALUE_BYTES);
+		dict_append(run, dict, llm_tmpl_str_borrow(run, key, false),
 					llm_tmpl_from_json(run, json_object_iter_value(it)));
 	}
 	return (LlmValue){.kind = LLM_V_DICT, .dict = dict};
@@ -291,9 +290,10 @@ llm_tmpl_from_json(LlmRun *run, const json_t *json)
 		v = list_from_json(run, json);
 	else if (json_is_string(json))
 	{
-		llm_tmpl_allow_input(run, json_string_length(json));
-		v = llm_tmpl_str(run, llm_tmpl_text_borrow(run, json_string_value(json),
-												   json_string_length(json), false));
+		LlmStr s = {json_string_value(json), json_string_length(json)};
+
+		llm_tmpl_allow_input(run, s.len);
+		v = llm_tmpl_str_borrow(run, s, false);
 	}
 	else if (json_is_integer(json))
 		v = llm_tmpl_int(json_integer_value(json), false);

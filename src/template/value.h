@@ -82,8 +82,8 @@ typedef struct LlmLoop
 } LlmLoop;
 
 LlmValue llm_tmpl_str(LlmRun *run, LlmText text);
-/* A string of the engine's own words, such as a kind's name; not trusted. z outlives the run. */
-LlmValue llm_tmpl_cstr(LlmRun *run, const char *z);
+/* The same over borrowed bytes, which must outlive the run. */
+LlmValue llm_tmpl_str_borrow(LlmRun *run, LlmStr s, bool trusted);
 
 static inline LlmValue
 llm_tmpl_bool(bool b)

@@ -16,6 +16,7 @@
 
 #define NONE UINT32_MAX
 #define FREE_KEY UINT64_MAX
+#define SCRATCH_MIN 128 /* bytes of a word; few are longer */
 
 /* ---- the table of merges ---- */
 
@@ -97,11 +98,10 @@ static LlmStatus
 mark_direct(LlmBpe *b, bool ignore_merges, LlmError *err)
 {
 	const LlmVocab *v = b->vocab;
-	LlmBpeScratch scratch;
+	LlmBpeScratch scratch = {0};
 	LlmTokens got = {0};
 	LlmStatus st = LLM_OK;
 
-	llm_bpe_scratch_init(&scratch);
 	for (int32_t id = 0; id < v->n && st == LLM_OK; id++)
 	{
 		LlmStr s = v->bytes[id];
@@ -165,47 +165,28 @@ llm_bpe_fini(LlmBpe *b)
 /* ---- scratch ---- */
 
 void
-llm_bpe_scratch_init(LlmBpeScratch *s)
-{
-	s->nodes = s->inline_nodes;
-	s->heap = s->inline_heap;
-	s->cap = LLM_BPE_INLINE;
-}
-
-void
 llm_bpe_scratch_fini(LlmBpeScratch *s)
 {
-	if (s->nodes != s->inline_nodes)
-	{
-		free(s->nodes);
-		free(s->heap);
-	}
-	llm_bpe_scratch_init(s);
+	free(s->nodes);
+	free(s->heap);
+	memset(s, 0, sizeof(*s));
 }
 
 /* Room for a word of n bytes; what was in the scratch is lost. */
 static bool
 reserve(LlmBpeScratch *s, size_t n)
 {
-	size_t cap = s->cap;
-	LlmBpeNode *nodes;
-	uint64_t *heap;
+	size_t cap = SCRATCH_MIN;
 
-	if (n <= cap)
+	if (n <= s->cap)
 		return true;
 	while (cap < n)
 		cap *= 2;
-	nodes = malloc(cap * sizeof(*nodes));
-	heap = malloc(2 * cap * sizeof(*heap));
-	if (nodes == NULL || heap == NULL)
-	{
-		free(nodes);
-		free(heap);
-		return false;
-	}
 	llm_bpe_scratch_fini(s);
-	s->nodes = nodes;
-	s->heap = heap;
+	s->nodes = malloc(cap * sizeof(*s->nodes));
+	s->heap = malloc(2 * cap * sizeof(*s->heap));
+	if (s->nodes == NULL || s->heap == NULL)
+		return false;
 	s->cap = cap;
 	return true;
 }

@@ -43,19 +43,14 @@ typedef struct LlmBpeNode
 	uint32_t rank; /* of (this, next), UINT32_MAX = no merge, or this symbol is gone */
 } LlmBpeNode;
 
-#define LLM_BPE_INLINE 128
-
-/* Memory of one caller, kept from word to word. Initialise by llm_bpe_scratch_init. */
+/* Memory of one caller, kept from word to word. Zero-initialise. */
 typedef struct LlmBpeScratch
 {
 	LlmBpeNode *nodes; /* [cap] */
 	uint64_t *heap;    /* [2 * cap] rank << 32 | index, smallest first */
 	size_t cap;
-	LlmBpeNode inline_nodes[LLM_BPE_INLINE];
-	uint64_t inline_heap[2 * LLM_BPE_INLINE];
 } LlmBpeScratch;
 
-void llm_bpe_scratch_init(LlmBpeScratch *s);
 void llm_bpe_scratch_fini(LlmBpeScratch *s);
 
 /* Append the ids of a word of n >= 1 bytes: O(n log n). LLM_E_ENCODING when the vocabulary lacks a

@@ -75,15 +75,15 @@ check_ids(const LlmVocabSpec *spec, LlmError *err)
 	const struct
 	{
 		const char *key;
-		int32_t id;
+		int64_t id;
 	} ids[] = {{"bos", spec->bos}, {"eos", spec->eos}, {"eot", spec->eot}, {"eom", spec->eom}};
 
 	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
 		if (ids[i].id < -1 || ids[i].id >= spec->n_vocab)
 		{
 			llm_error_set(err, LLM_E_MODEL,
-						  "tokenizer.ggml.%s_token_id is %d, but the vocabulary has %d tokens",
-						  ids[i].key, ids[i].id, spec->n_vocab);
+						  "tokenizer.ggml.%s_token_id is %lld, but the vocabulary has %d tokens",
+						  ids[i].key, (long long) ids[i].id, spec->n_vocab);
 			llm_error_numbers(err, ids[i].id, spec->n_vocab - 1);
 			return LLM_E_MODEL;
 		}
@@ -144,8 +144,8 @@ llm_tokenizer_create(const LlmVocabSpec *spec, LlmTokenizer **out, LlmError *err
 		llm_tokenizer_free(tok);
 		return st;
 	}
-	tok->bos = spec->bos;
-	tok->eos = spec->eos;
+	tok->bos = (int32_t) spec->bos;
+	tok->eos = (int32_t) spec->eos;
 	tok->adds_bos = spec->bos >= 0 && (spec->add_bos < 0 ? kind->adds_bos : spec->add_bos != 0);
 	*out = tok;
 	return LLM_OK;
@@ -281,7 +281,6 @@ llm_tokenizer_encode(const LlmTokenizer *tok, LlmStr text, const LlmSpan *spans,
 	e.walk = llm_pretok_walk_create(tok->pretok, text.len);
 	if (e.walk == NULL)
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for a text of %zu bytes", text.len);
-	llm_bpe_scratch_init(&e.scratch);
 	st = encode_text(&e, err);
 	if (st != LLM_OK)
 		out->len = n_before;

@@ -37,7 +37,7 @@ typedef struct LlmVocabSpec
 	const int32_t *type;  /* NULL = all normal, or [n_vocab] LLM_TOKEN_* */
 	const LlmStr *merges; /* [n_merges] "left right", best first */
 	int32_t n_merges;
-	int32_t bos, eos, eot, eom; /* ids, -1 = the model has none */
+	int64_t bos, eos, eot, eom; /* ids, -1 = the model has none */
 	int32_t add_bos;            /* 1, 0, or -1 when the file does not say */
 } LlmVocabSpec;
 

@@ -89,13 +89,13 @@ pages_go_out_and_in_and_are_copied(void **state)
 	assert_int_equal(llm_kv_store_create(&s, dev, &group, 1, 10 * PAGE_NBYTES, 100, &err), LLM_OK);
 	for (int i = 0; i < 2 * LLM_PAGE_TOKENS; i++)
 		in[i] = (float) (i + 1);
-	assert_int_equal(llm_kv_store_import(&s, 0, first, 2, in, &err), LLM_OK);
-	assert_int_equal(llm_kv_store_export(&s, 0, second, 2, out, &err), LLM_OK);
+	assert_int_equal(s.dev->ops->kv_import(s.dev, 0, first, 2, in, &err), LLM_OK);
+	assert_int_equal(s.dev->ops->kv_export(s.dev, 0, second, 2, out, &err), LLM_OK);
 	assert_memory_equal(out, in + LLM_PAGE_TOKENS, sizeof(in) / 2);
 	assert_memory_equal(out + LLM_PAGE_TOKENS, in, sizeof(in) / 2);
 
 	assert_int_equal(llm_kv_store_copy(&s, 0, 5, 3, 40, &err), LLM_OK);
-	assert_int_equal(llm_kv_store_export(&s, 0, copy, 1, out, &err), LLM_OK);
+	assert_int_equal(s.dev->ops->kv_export(s.dev, 0, copy, 1, out, &err), LLM_OK);
 	assert_memory_equal(out, in + LLM_PAGE_TOKENS, 40 * sizeof(float));
 	for (int i = 40; i < LLM_PAGE_TOKENS; i++)
 		assert_true(out[i] == 0.0f); /* the rest is as it was created */
@@ -117,15 +117,15 @@ wrong_pages_and_groups_are_refused(void **state)
 	{
 		assert_int_equal(llm_kv_store_copy(&s, 0, wrong[i], 1, 1, &err), LLM_E_INVALID);
 		assert_int_equal(llm_kv_store_copy(&s, 0, 1, wrong[i], 1, &err), LLM_E_INVALID);
-		assert_int_equal(llm_kv_store_export(&s, 0, &wrong[i], 1, buf, &err), LLM_E_INVALID);
-		assert_int_equal(llm_kv_store_import(&s, 0, &wrong[i], 1, buf, &err), LLM_E_INVALID);
+		assert_int_equal(s.dev->ops->kv_export(s.dev, 0, &wrong[i], 1, buf, &err), LLM_E_INTERNAL);
+		assert_int_equal(s.dev->ops->kv_import(s.dev, 0, &wrong[i], 1, buf, &err), LLM_E_INTERNAL);
 	}
 	assert_int_equal(llm_kv_store_copy(&s, 0, 1, 0, 1, &err), LLM_E_INVALID); /* never written */
-	assert_int_equal(llm_kv_store_import(&s, 0, &zero, 1, buf, &err), LLM_E_INVALID);
+	assert_int_equal(s.dev->ops->kv_import(s.dev, 0, &zero, 1, buf, &err), LLM_E_INTERNAL);
 	assert_int_equal(llm_kv_store_copy(&s, 0, 1, 2, 65, &err), LLM_E_INVALID);
 	assert_int_equal(llm_kv_store_copy(&s, 0, 1, 2, -1, &err), LLM_E_INVALID);
 	assert_int_equal(llm_kv_store_copy(&s, 1, 1, 2, 1, &err), LLM_E_INVALID);
-	assert_int_equal(llm_kv_store_export(&s, -1, &one, 1, buf, &err), LLM_E_INVALID);
+	assert_int_equal(s.dev->ops->kv_export(s.dev, -1, &one, 1, buf, &err), LLM_E_INTERNAL);
 	dev->ops->free(dev);
 }
 
@@ -207,24 +207,24 @@ types_keep_what_they_say(void **state)
 		assert_int_equal(llm_cpu_device_create(pool, NULL, &dev, &err), LLM_OK);
 		assert_int_equal(llm_kv_store_create(&s, dev, &g, 1, 1 << 20, 5, &err), LLM_OK);
 		assert_int_equal(llm_kv_store_token_nbytes(&s), types[i].token_nbytes);
-		assert_int_equal(llm_kv_store_import(&s, 0, &one, 1, in, &err), LLM_OK);
-		assert_int_equal(llm_kv_store_export(&s, 0, &one, 1, out, &err), LLM_OK);
+		assert_int_equal(s.dev->ops->kv_import(s.dev, 0, &one, 1, in, &err), LLM_OK);
+		assert_int_equal(s.dev->ops->kv_export(s.dev, 0, &one, 1, out, &err), LLM_OK);
 		page_check(&types[i], in, out);
 		/* out and in again: the same bits */
-		assert_int_equal(llm_kv_store_import(&s, 0, &two, 1, out, &err), LLM_OK);
-		assert_int_equal(llm_kv_store_export(&s, 0, &two, 1, again, &err), LLM_OK);
+		assert_int_equal(s.dev->ops->kv_import(s.dev, 0, &two, 1, out, &err), LLM_OK);
+		assert_int_equal(s.dev->ops->kv_export(s.dev, 0, &two, 1, again, &err), LLM_OK);
 		assert_memory_equal(again, out, sizeof(out));
 		/* a part of a page: its tokens, and nothing behind them */
 		assert_int_equal(llm_kv_store_copy(&s, 0, 1, 3, 37, &err), LLM_OK);
-		assert_int_equal(llm_kv_store_export(&s, 0, &three, 1, again, &err), LLM_OK);
+		assert_int_equal(s.dev->ops->kv_export(s.dev, 0, &three, 1, again, &err), LLM_OK);
 		assert_memory_equal(again, out, 37 * 2 * DIM * sizeof(float));
 		for (int k = 37 * 2 * DIM; k < PAGE_FLOATS; k++)
 			assert_true(again[k] == 0.0f);
 		/* a NaN is refused; its vector is zeros, the others are as they were */
 		memcpy(again, in, sizeof(again));
 		again[5 * DIM + 1] = NAN;
-		assert_int_equal(llm_kv_store_import(&s, 0, &one, 1, again, &err), LLM_E_INVALID);
-		assert_int_equal(llm_kv_store_export(&s, 0, &one, 1, again, &err), LLM_OK);
+		assert_int_equal(s.dev->ops->kv_import(s.dev, 0, &one, 1, again, &err), LLM_E_INVALID);
+		assert_int_equal(s.dev->ops->kv_export(s.dev, 0, &one, 1, again, &err), LLM_OK);
 		memset(out + 5 * DIM, 0, DIM * sizeof(float));
 		assert_memory_equal(again, out, sizeof(out));
 		dev->ops->free(dev);
