@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sample/likeliest.h"
 #include "sample/rowmath.h"
 #include "sample/select.h"
 #include "tensor/mathf.h"
@@ -346,7 +345,7 @@ row_score(LlmSampler *s, const float *logits, LlmRowTop raw, int32_t n_top, LlmS
 	float log_sum = llm_logf(s->math->sumexp(logits, s->vocab_size, raw.max));
 
 	out->logprob = (logits[out->token] - raw.max) - log_sum;
-	out->n_top = llm_sample_likeliest(logits, s->vocab_size, n_top, out->top);
+	out->n_top = llm_select_likeliest(logits, s->vocab_size, n_top, out->top);
 	for (int32_t i = 0; i < out->n_top; i++)
 		out->top[i].logprob = (out->top[i].logprob - raw.max) - log_sum;
 }

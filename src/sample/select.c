@@ -1,17 +1,23 @@
 /*
- * sample/select.c - radix selection over ordered float keys.
+ * sample/select.c - radix selection over ordered float keys, and a short sorted list of the highest.
  *
  * Three passes narrow the key at which the running sum of weights, taken from the highest key down,
  * first reaches the target: 11, 11 and 10 bits of the key each, with a histogram of weights. What
  * lies above the key is kept; of those that share it, the lowest ids until the target is met. Weights
  * are integers, so sums do not depend on their order and the cut is exactly that of a full sort.
+ *
+ * The short list is held against the row: once it is full, few values beat its last one, so the row
+ * is read in blocks, and a block without such a value costs one comparison per value and no branch
+ * on them. Ids ascend, so a value equal to the last of the list never goes before it.
  */
 #include "sample/select.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define BITS 11
 #define BUCKETS (1 << BITS)
+#define BLOCK 32 /* values looked at together for the short list */
 
 /* A number that orders as the float does; -0 and +0 are one value. */
 static inline uint32_t
@@ -89,4 +95,49 @@ llm_select_prefix(LlmCandidates *c, int by_count, uint64_t target)
 		n++;
 	}
 	c->n = n;
+}
+
+/* Insert behind all that are at least as high; the last one falls out when the list is full. */
+static int32_t
+insert(LlmLogprob *top, int32_t len, int32_t cap, int32_t id, float x)
+{
+	int32_t i = len < cap ? len : cap - 1;
+
+	for (; i > 0 && top[i - 1].logprob < x; i--)
+		top[i] = top[i - 1];
+	top[i] = (LlmLogprob){id, x};
+	return len < cap ? len + 1 : cap;
+}
+
+static bool
+any_above(const float *x, float least)
+{
+	int any = 0;
+
+	for (int i = 0; i < BLOCK; i++)
+		any |= x[i] > least;
+	return any != 0;
+}
+
+int32_t
+llm_select_likeliest(const float *x, int32_t n, int32_t n_top, LlmLogprob *top)
+{
+	int32_t len = 0;
+	int32_t i = 0;
+
+	if (n_top <= 0)
+		return 0;
+	for (; i < n && len < n_top; i++)
+		len = insert(top, len, n_top, i, x[i]);
+	while (i < n)
+	{
+		int32_t end = n - i < BLOCK ? n : i + BLOCK;
+
+		if (end - i < BLOCK || any_above(x + i, top[len - 1].logprob))
+			for (int32_t k = i; k < end; k++)
+				if (x[k] > top[len - 1].logprob)
+					insert(top, len, n_top, k, x[k]);
+		i = end;
+	}
+	return len;
 }

@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "tensor/sampling.h"
+
 /* Candidates as parallel arrays in ascending order of id. Owned by the caller. */
 typedef struct LlmCandidates
 {
@@ -21,5 +23,9 @@ typedef struct LlmCandidates
 /* Keep the shortest prefix of the sorted order whose weights (w, or 1 each when by_count) add up to
  * at least target, and all when they never do; target 0 keeps one. Stable; O(n). */
 void llm_select_prefix(LlmCandidates *c, int by_count, uint64_t target);
+
+/* The first n_top of x [n] by (logit descending, id ascending) into top; no NaN in x. The field
+ * logprob holds the logit. Returns how many: the smaller of n_top and n. */
+int32_t llm_select_likeliest(const float *x, int32_t n, int32_t n_top, LlmLogprob *top);
 
 #endif

@@ -97,9 +97,7 @@ llm_tmpl_filter_find(LlmStr name)
 {
 	const LlmDef *def = llm_tmpl_def_find(llm_tmpl_text_filters, name);
 
-	if (def == NULL)
-		def = llm_tmpl_def_find(llm_tmpl_list_filters, name);
-	return def != NULL ? def : llm_tmpl_def_find(llm_tmpl_map_filters, name);
+	return def != NULL ? def : llm_tmpl_def_find(llm_tmpl_list_filters, name);
 }
 
 const LlmDef *

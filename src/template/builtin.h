@@ -50,7 +50,6 @@ const LlmDef *llm_tmpl_def_find(const LlmDef *defs, LlmStr name);
 extern const LlmDef llm_tmpl_functions[]; /* global variables */
 extern const LlmDef llm_tmpl_text_filters[];
 extern const LlmDef llm_tmpl_list_filters[];
-extern const LlmDef llm_tmpl_map_filters[];
 extern const LlmDef llm_tmpl_str_methods[];
 extern const LlmDef llm_tmpl_dict_methods[];
 

@@ -37,14 +37,6 @@ void llm_tmpl_node_push_name(LlmParser *p, LlmNode *node, const LlmSym *name);
 LlmNode *llm_tmpl_parse_expr(LlmParser *p, bool with_cond);
 /* The same, or a tuple without brackets. */
 LlmNode *llm_tmpl_parse_tuple(LlmParser *p, bool with_cond);
-/* A literal, a name or something in brackets. */
-LlmNode *llm_tmpl_parse_primary(LlmParser *p);
-/* Attributes, subscripts and calls after a value. */
-LlmNode *llm_tmpl_parse_postfix(LlmParser *p, LlmNode *node);
-/* "(args)" after a value. */
-LlmNode *llm_tmpl_parse_call(LlmParser *p, LlmNode *callee);
-/* "is [not] name [argument]" after a value. */
-LlmNode *llm_tmpl_parse_test(LlmParser *p, LlmNode *input);
 /* "name(args) | name ..." after the first bar, applied to input. */
 LlmNode *llm_tmpl_parse_filters(LlmParser *p, LlmNode *input);
 
