@@ -32,7 +32,9 @@ SELECT error_of($$ALTER SERVER echo OPTIONS (ADD kv_type 'f64')$$);
 SELECT name FROM llm.models ORDER BY 1;
 
 -- a file that is not there fails at first use, with its name
+SET client_min_messages = notice;
 SELECT llm_model_register('absent', 'absent.gguf');
+SET client_min_messages = warning;
 SELECT error_of($$SELECT llm_generate('x', 'absent')$$);
 SELECT error_of($$SELECT llm_model_load('absent')$$);
 SELECT state FROM llm.models WHERE name = 'absent';

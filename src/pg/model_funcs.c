@@ -1,6 +1,8 @@
 /* pg/model_funcs.c - llm_model_register, _drop, _load, _unload and llm_engine_restart. */
 #include "postgres.h"
 
+#include <sys/stat.h>
+
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
@@ -99,6 +101,18 @@ append_options(StringInfo buf, Jsonb *options)
 	}
 }
 
+/* A word to those who mistype a path. The file may come later: the engine looks when it loads. */
+static void
+notice_absent(const char *path)
+{
+	struct stat st;
+
+	if (llm_guc_model_dir && strncmp(path, "echo:", 5) != 0 &&
+		stat(psprintf("%s/%s", llm_guc_model_dir, path), &st) != 0 && errno == ENOENT)
+		ereport(NOTICE, (errmsg("model file \"%s\" is not there yet", path),
+						 errhint("Put it below llm_infer.model_dir before the first call.")));
+}
+
 /* llm_model_register(name text, path text, options jsonb): CREATE SERVER */
 Datum
 llm_model_register(PG_FUNCTION_ARGS)
@@ -119,6 +133,7 @@ llm_model_register(PG_FUNCTION_ARGS)
 		append_options(&buf, PG_GETARG_JSONB_P(2));
 	appendStringInfoChar(&buf, ')');
 	run_command(buf.data);
+	notice_absent(path);
 	PG_RETURN_VOID();
 }
 
