@@ -136,6 +136,17 @@ EXPLAIN (COSTS OFF) SELECT ask(body) FROM docs;
 EXPLAIN (COSTS OFF) SELECT ?> body FROM docs;
 EXPLAIN (COSTS OFF) SELECT n FROM (SELECT ?> name AS n FROM groups OFFSET 0) s WHERE n > $$a$$;
 DROP FUNCTION ask(text) CASCADE;
+-- columns that each level of forty names twice are looked into so far and no farther
+DO $$
+DECLARE
+	query text := 'SELECT body AS x FROM docs';
+BEGIN
+	FOR i IN 1..40 LOOP
+		query := 'SELECT x || x AS x FROM (' || query || ' OFFSET 0) s';
+	END LOOP;
+	EXECUTE 'EXPLAIN SELECT llm_generate(x) FROM (' || query || ') s WHERE llm_generate(x) > ''a''';
+END
+$$;
 
 DROP FUNCTION estimate_in(text);
 DROP FUNCTION layers_of(text);

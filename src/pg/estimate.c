@@ -41,6 +41,7 @@
 #define WIDTH_UNKNOWN 32    /* bytes of a text that nothing is known of, as the planner has it */
 #define ROOM_TOKENS 1024    /* for max_tokens -1: the room left in the context */
 #define ELEMENTS_UNKNOWN 10 /* of an array */
+#define COLUMNS_MOST 1000   /* of sub-selects that are looked into: each level may name one twice */
 
 LLM_EXPORTS_BEGIN
 PG_FUNCTION_INFO_V1(llm_call_support);
@@ -75,9 +76,11 @@ typedef struct Width
 {
 	List *rtable;
 	double nbytes;
+	int *left; /* of COLUMNS_MOST */
 } Width;
 
 static bool add_width(Node *node, Width *width);
+static LlmEstimate estimate(List *rtable, List *args, int *left);
 
 /* A column's average width; one of a sub-select is as wide as what it is computed from. */
 static bool
@@ -92,11 +95,11 @@ add_column(Width *width, const Var *var)
 	if (rte != NULL && rte->rtekind == RTE_RELATION)
 		known = get_attavgwidth(rte->relid, var->varattno);
 	else if (rte != NULL && rte->rtekind == RTE_SUBQUERY && rte->subquery != NULL &&
-			 rte->subquery->setOperations == NULL)
+			 rte->subquery->setOperations == NULL && --*width->left >= 0)
 	{
 		const TargetEntry *entry =
 			list_nth_node(TargetEntry, rte->subquery->targetList, var->varattno - 1);
-		Width inner = {rte->subquery->rtable, 0};
+		Width inner = {rte->subquery->rtable, 0, width->left};
 
 		(void) add_width((Node *) entry->expr, &inner);
 		width->nbytes += inner.nbytes;
@@ -118,7 +121,7 @@ add_case_width(const CaseExpr *expr, Width *width)
 		results = lappend(results, lfirst_node(CaseWhen, lc)->result);
 	foreach (lc, results)
 	{
-		Width one = {width->rtable, 0};
+		Width one = {width->rtable, 0, width->left};
 
 		(void) add_width((Node *) lfirst(lc), &one);
 		longest = Max(longest, one.nbytes);
@@ -150,7 +153,7 @@ add_width(Node *node, Width *width)
 	{
 		List *args = ((FuncExpr *) node)->args;
 
-		width->nbytes += BYTES_PER_TOKEN * llm_estimate_call(width->rtable, args).generated;
+		width->nbytes += BYTES_PER_TOKEN * estimate(width->rtable, args, width->left).generated;
 		return false;
 	}
 	return expression_tree_walker(node, add_width, width);
@@ -190,11 +193,11 @@ tokens_of_answer(List *args)
 	return n >= 0 ? (double) n : ROOM_TOKENS;
 }
 
-LlmEstimate
-llm_estimate_call(List *rtable, List *args)
+static LlmEstimate
+estimate(List *rtable, List *args, int *left)
 {
 	LlmEstimate e = {0, 0};
-	Width width = {rtable, 0};
+	Width width = {rtable, 0, left};
 	double prompts = 1;
 	int64 n = 1;
 
@@ -212,6 +215,14 @@ llm_estimate_call(List *rtable, List *args)
 	}
 	e.prompt = ceil(width.nbytes / BYTES_PER_TOKEN);
 	return e;
+}
+
+LlmEstimate
+llm_estimate_call(List *rtable, List *args)
+{
+	int left = COLUMNS_MOST;
+
+	return estimate(rtable, args, &left);
 }
 
 Cost

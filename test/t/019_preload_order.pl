@@ -85,7 +85,8 @@ foreach my $order ('llm_infer, auto_explain, pg_stat_statements, pg_cron', 'pg_c
 	is($node->safe_psql('postgres', q{SELECT calls, plans, rows, jit_functions > 0 FROM pg_stat_statements
 		WHERE query LIKE 'SELECT llm_generate(body) FROM docs%'}), '1|1|200|t', "$first: pg_stat_statements");
 	my @found = map { batches($_->{Plan}) } logged_plans($offset);
-	is(join(' ', sort { $a <=> $b } map { $_->{'LLM Requests'} } @found), '10 200', "$first: auto_explain, nested statements too");
+	# pg_cron's job of 30 rows may run now
+	is(join(' ', sort { $a <=> $b } grep { $_ != 30 } map { $_->{'LLM Requests'} } @found), '10 200', "$first: auto_explain, nested statements too");
 	my ($id) = map { $_->{'Query Identifier'} } decode_json($node->safe_psql('postgres',
 		'EXPLAIN (VERBOSE, FORMAT JSON) SELECT llm_generate(body) FROM docs ORDER BY i'))->[0];
 	is($id, $node->safe_psql('postgres', q{SELECT queryid FROM pg_stat_statements

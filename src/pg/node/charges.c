@@ -87,17 +87,18 @@ rows_too_many(const Charge *charge, Path *path)
 static void
 charge_scan(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte)
 {
+	Charge of_all = {root, NIL, 0};
 	ListCell *lc;
 
 	if (prev_set_rel_pathlist_hook != NULL)
 		prev_set_rel_pathlist_hook(root, rel, rti, rte);
+	add_quals(&of_all, rel->baserestrictinfo);
 	foreach (lc, rel->pathlist)
 	{
 		Path *path = (Path *) lfirst(lc);
-		Charge charge = {root, NIL, 0};
+		Charge charge = {root, list_copy(of_all.cheap), of_all.per_row};
 		Cost cost;
 
-		add_quals(&charge, rel->baserestrictinfo);
 		if (path->param_info != NULL)
 			add_quals(&charge, path->param_info->ppi_clauses);
 		if (charge.cheap == NIL || charge.per_row <= 0)

@@ -42,6 +42,8 @@ llm_figures_of(const Plan *plan)
 
 /* ---- tokens ---- */
 
+#define COLUMNS_MOST 1000 /* that are looked into for a call: each level may name one twice */
+
 static Plan *
 first_child(const Plan *plan)
 {
@@ -87,12 +89,19 @@ definition(Plan *plan, const Var *var, Plan **where)
 	return (Node *) list_nth_node(TargetEntry, tlist, attno - 1)->expr;
 }
 
+/* What the columns of an expression are. */
+typedef struct Flatten
+{
+	Plan *plan; /* whose columns they are */
+	int *left;  /* of COLUMNS_MOST */
+} Flatten;
+
 static Node *flatten(Node *node, void *context);
 
 /* Conditions stay as they are: a guard repeats those of the guards below it, and no length depends on
  * them. */
 static Node *
-flatten_case(const CaseExpr *expr, Plan *plan)
+flatten_case(const CaseExpr *expr, Flatten *context)
 {
 	CaseExpr *copy = makeNode(CaseExpr);
 	ListCell *lc;
@@ -104,10 +113,10 @@ flatten_case(const CaseExpr *expr, Plan *plan)
 		CaseWhen *when = makeNode(CaseWhen);
 
 		*when = *lfirst_node(CaseWhen, lc);
-		when->result = (Expr *) flatten((Node *) when->result, plan);
+		when->result = (Expr *) flatten((Node *) when->result, context);
 		copy->args = lappend(copy->args, when);
 	}
-	copy->defresult = (Expr *) flatten((Node *) expr->defresult, plan);
+	copy->defresult = (Expr *) flatten((Node *) expr->defresult, context);
 	return (Node *) copy;
 }
 
@@ -115,25 +124,29 @@ flatten_case(const CaseExpr *expr, Plan *plan)
 static Node *
 flatten(Node *node, void *context)
 {
-	Plan *where;
+	Flatten *here = (Flatten *) context;
+	Flatten below = *here;
 	Node *expr;
 
 	if (node == NULL)
 		return NULL;
 	if (IsA(node, CaseExpr))
-		return flatten_case((CaseExpr *) node, (Plan *) context);
+		return flatten_case((CaseExpr *) node, here);
 	if (!IsA(node, Var))
 		return expression_tree_mutator(node, flatten, context);
-	expr = definition((Plan *) context, (Var *) node, &where);
-	if (expr == NULL)
+	expr = definition(here->plan, (Var *) node, &below.plan);
+	if (expr == NULL || --*here->left < 0)
 		return node;
-	return llm_guards_is_call(expr) || where == context ? expr : flatten(expr, where);
+	return llm_guards_is_call(expr) || below.plan == here->plan ? expr : flatten(expr, &below);
 }
 
 LlmEstimate
 llm_figures_tokens(List *rtable, Plan *plan, const FuncExpr *call)
 {
-	return llm_estimate_call(rtable, (List *) flatten((Node *) call->args, plan));
+	int left = COLUMNS_MOST;
+	Flatten context = {plan, &left};
+
+	return llm_estimate_call(rtable, (List *) flatten((Node *) call->args, &context));
 }
 
 typedef struct Price
