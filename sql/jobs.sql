@@ -49,7 +49,7 @@ SELECT llm_job_wait(:id, '0 s'), llm_job_wait(:id, '-1 s');
 SET llm_infer.max_tokens = 3;
 SELECT llm_job_submit('abcdef') AS three, llm_job_submit('abcdef', max_tokens => 4) AS four, llm_job_submit('@seed', seed => 7, max_tokens => 9) AS seed \gset
 RESET llm_infer.max_tokens;
-SELECT llm_job_wait(:seed), (llm_job_result(:three)).text, (llm_job_result(:three)).finish_reason, (llm_job_result(:four)).text, (llm_job_result(:seed)).text;
+SELECT llm_job_wait(:three), llm_job_wait(:four), llm_job_wait(:seed), (llm_job_result(:three)).text, (llm_job_result(:three)).finish_reason, (llm_job_result(:four)).text, (llm_job_result(:seed)).text;
 
 -- what llm_generate refuses is refused at once
 SELECT error_of(q) FROM unnest(ARRAY[$$SELECT llm_job_submit('x', model => 'none')$$, $$SELECT llm_job_submit('x', temperature => -2)$$,
