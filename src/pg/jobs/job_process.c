@@ -91,7 +91,8 @@ llm_job_process_begin(const char *activity)
 		proc_exit(0);
 	if (lock == LLM_JOB_TABLE_BUSY)
 	{
-		AbortCurrentTransaction();
+		/* An abort would take back the requests in flight. */
+		CommitTransactionCommand();
 		return false;
 	}
 	pgstat_report_activity(STATE_RUNNING, activity);
