@@ -76,12 +76,25 @@ set_state(LlmWorker *w, LlmWorkerState state, const char *reason)
 	strlcpy(w->reason, reason, sizeof(w->reason));
 }
 
+static void
+drop(LlmWorker *w)
+{
+	*w = table->entries[--table->n];
+}
+
+/* A new entry. Roles leave entries to launchers, and to other databases: NULL then. */
 static LlmWorker *
 enter(Oid database, Oid role)
 {
+	int n_roles = 0;
 	LlmWorker *w;
 
+	for (int i = 0; i < table->n; i++)
+		n_roles += OidIsValid(table->entries[i].role) && table->entries[i].database == database;
 	if (table->n == LLM_WORKERS_MAX)
+		return NULL;
+	if (OidIsValid(role) &&
+		(n_roles >= LLM_WORKERS_ROLES_NOTED || table->n >= LLM_WORKERS_MAX - LLM_WORKERS_LAUNCHERS))
 		return NULL;
 	w = &table->entries[table->n++];
 	memset(w, 0, sizeof(*w));
@@ -91,10 +104,22 @@ enter(Oid database, Oid role)
 	return w;
 }
 
+/* Forget the pause of a role in this database that is the oldest: another one could run. */
 static void
-drop(LlmWorker *w)
+drop_paused(void)
 {
-	*w = table->entries[--table->n];
+	LlmWorker *oldest = NULL;
+
+	for (int i = 0; i < table->n; i++)
+	{
+		LlmWorker *w = &table->entries[i];
+
+		if (w->database == MyDatabaseId && OidIsValid(w->role) && w->state == LLM_WORKER_PAUSED &&
+			(oldest == NULL || w->since < oldest->since))
+			oldest = w;
+	}
+	if (oldest != NULL)
+		drop(oldest);
 }
 
 static void
@@ -348,6 +373,11 @@ llm_workers_start_role(Oid role)
 	w = find(MyDatabaseId, role);
 	if (w == NULL)
 		w = enter(MyDatabaseId, role);
+	if (w == NULL && n_others < LLM_WORKERS_ROLES_MAX)
+	{
+		drop_paused();
+		w = enter(MyDatabaseId, role);
+	}
 	if (w == NULL)
 		ok = false;
 	else if (is_due(w, now))

@@ -20,8 +20,10 @@
 #include "datatype/timestamp.h"
 #include "storage/lwlock.h"
 
-#define LLM_WORKERS_MAX 256
-#define LLM_WORKERS_ROLES_MAX 4 /* workers of roles at once, per database */
+#define LLM_WORKERS_MAX 512
+#define LLM_WORKERS_LAUNCHERS 128  /* of them for launchers alone */
+#define LLM_WORKERS_ROLES_NOTED 32 /* entries of roles, per database */
+#define LLM_WORKERS_ROLES_MAX 4    /* workers of roles at once, per database */
 #define LLM_WORKERS_START_MS 30000
 #define LLM_WORKERS_TURN_MS 3000 /* how long one works on while others wait for its place */
 #define LLM_WORKER_REASON_NBYTES 256
