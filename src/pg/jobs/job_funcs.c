@@ -160,7 +160,7 @@ interval_ms(const Interval *interval)
 		DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(now),
 												IntervalPGetDatum(interval)));
 
-	return Min(Max((end - now) / 1000, 0), WAIT_MS_MAX);
+	return end <= now ? 0 : Min((end - now) / 1000, WAIT_MS_MAX);
 }
 
 /* llm_job_wait(id bigint, timeout interval): the state then */

@@ -32,6 +32,7 @@ LLM_EXPORTS_END
 #define IDLE_MS 2000     /* without jobs before the end, once there have been some */
 #define ROLE_MS 2000     /* between looks at a role that may not log in */
 #define EXPIRE_MS 60000  /* between looks for expired jobs */
+#define EXPIRING_MS 20   /* the same, while there are more */
 #define GIVE_WAY_MS 1000 /* without a single worker, before another database may try; up to twice */
 
 /* An owner that has been served. */
@@ -111,29 +112,32 @@ check_role(Oid role)
 	return ok;
 }
 
-static void
+/* True when there are more. */
+static bool
 expire(void)
 {
 	static TimestampTz last = 0;
 	TimestampTz now = GetCurrentTimestamp();
 
 	if (llm_guc_job_retention < 0 || now < TimestampTzPlusMilliseconds(last, EXPIRE_MS))
-		return;
-	if (!llm_job_table_expire(
+		return false;
+	if (llm_job_table_expire(
 			TimestampTzPlusMilliseconds(now, -(int64) llm_guc_job_retention * 1000)))
-		last = now;
+		return true;
+	last = now;
+	return false;
 }
 
 /* What the table says; false when it was locked. In turn_cxt. */
 static bool
-look(LlmJobLane **lanes, int *n, bool *prepared)
+look(LlmJobLane **lanes, int *n, bool *prepared, bool *expiring)
 {
 	MemoryContextReset(turn_cxt);
 	if (!llm_job_process_begin("looking for jobs"))
 		return false;
 	MemoryContextSwitchTo(turn_cxt);
 	release_lost();
-	expire();
+	*expiring = expire();
 	*lanes = llm_job_table_lanes(n);
 	*prepared = *n == 0 && llm_job_table_prepared();
 	for (int i = 0; i < *n; i++)
@@ -236,12 +240,13 @@ turn(void)
 	LlmJobLane *lanes;
 	int n;
 	bool prepared;
+	bool expiring;
 	bool any_worker;
 	bool woken = llm_workers_take_wake();
 	TimestampTz now = GetCurrentTimestamp();
 	long next;
 
-	if (!look(&lanes, &n, &prepared))
+	if (!look(&lanes, &n, &prepared, &expiring))
 		return BUSY_MS;
 	MemoryContextSwitchTo(turn_cxt);
 	next = start_workers(lanes, n);
@@ -254,6 +259,8 @@ turn(void)
 	}
 	if (n > 0 || any_worker || woken)
 		busy = now;
+	if (expiring)
+		return EXPIRING_MS;
 	if (n > 0 || any_worker || prepared)
 		return next;
 	return busy == 0 || now >= TimestampTzPlusMilliseconds(busy, IDLE_MS) ? 0 : BUSY_MS;
