@@ -55,7 +55,9 @@ llm_job_table_enter(LlmJobUser *before)
 	owner = rel->rd_rel->relowner;
 	table_close(rel, NoLock);
 	GetUserIdAndSecContext(&before->user, &before->context);
-	SetUserIdAndSecContext(owner, before->context | SECURITY_LOCAL_USERID_CHANGE);
+	/* Triggers of the owner must not leave anything behind for the caller to run at COMMIT. */
+	SetUserIdAndSecContext(owner, before->context | SECURITY_LOCAL_USERID_CHANGE |
+									  SECURITY_RESTRICTED_OPERATION);
 	before->nest_level = NewGUCNestLevel();
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
@@ -330,6 +332,8 @@ llm_job_table_release(Oid owner)
 		"UPDATE llm.job_queue SET "
 		"state = CASE WHEN attempts >= $2 THEN 'failed' ELSE 'queued' END, "
 		"finished = CASE WHEN attempts >= $2 THEN clock_timestamp() END, "
+		"due = CASE WHEN attempts < 2 THEN due ELSE clock_timestamp() "
+		"+ random() * least(2 ^ (attempts - 1), 60) * INTERVAL '1 s' END, "
 		"sqlstate = '57P01', message = 'the worker ended while the job was running' "
 		"WHERE state = 'running' AND owner = $1",
 		2,
