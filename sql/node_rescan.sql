@@ -95,7 +95,10 @@ SELECT both_ways($$SELECT a.id FROM a WHERE NOT EXISTS (SELECT FROM c WHERE c.k 
 SELECT both_ways($$SELECT a.id, EXISTS (SELECT FROM c WHERE c.id > a.id AND llm_generate(c.body) > 'c') FROM a ORDER BY 1$$);
 SELECT both_ways($$SELECT a.id, a.body > ALL (SELECT llm_generate(body) FROM c WHERE c.id > a.id) FROM a ORDER BY 1$$);
 SELECT both_ways($$UPDATE a SET id = id WHERE id = 1 RETURNING EXISTS (SELECT FROM c WHERE c.id > a.id AND llm_generate(c.body) > 'c')$$, 'SELECT 1');
--- but for what takes in all rows each time
+SELECT both_ways($$SELECT a.id, l.id FROM a, LATERAL (SELECT c.id FROM c WHERE c.id > a.id AND llm_generate(c.body) > 'c' LIMIT 1) l ORDER BY 1$$);
+SELECT both_ways($$SELECT a.id, (SELECT body FROM (SELECT c.body FROM c WHERE c.id > a.id AND llm_generate(c.body) > 'c' LIMIT 2) s OFFSET 1) FROM a ORDER BY 1$$);
+-- but for what takes in all rows each time, or so many as are known
+SELECT both_ways($$SELECT a.id, l.g FROM a, LATERAL (SELECT llm_generate(c.body) g FROM c WHERE c.id > a.id ORDER BY id LIMIT 2) l ORDER BY 1, 2$$);
 SELECT both_ways($$SELECT a.id, a.body > ANY (SELECT llm_generate(body) FROM c WHERE c.id > a.id ORDER BY 1) FROM a ORDER BY 1$$);
 -- a recursive term in a sub-select, one that stops early, one with its own sub-select
 SELECT both_ways($$SELECT a.id, (WITH RECURSIVE r (n, t) AS (SELECT 1, a.body UNION ALL SELECT n + 1, llm_generate(t || n) FROM r WHERE n < a.id) SELECT string_agg(t, ' ' ORDER BY n) FROM r) FROM a ORDER BY 1$$);

@@ -249,6 +249,25 @@ is_keeping(const Plan *plan)
 		   (IsA(plan, Agg) && ((const Agg *) plan)->aggstrategy != AGG_SORTED);
 }
 
+/* A LIMIT that is run for row after row stops at a match as well when it counts what a call lets pass. */
+static bool
+is_stopping(const Plan *plan)
+{
+	if (!IsA(plan, Limit) || bms_is_empty(plan->extParam))
+		return false;
+	do
+	{
+		plan = IsA(plan, SubqueryScan) ? ((const SubqueryScan *) plan)->subplan : plan->lefttree;
+		if (plan == NULL)
+			return false;
+		if (llm_guards_any_call((Node *) plan->qual) ||
+			(llm_layers_is_join(plan) &&
+			 llm_guards_any_call((Node *) ((const Join *) plan)->joinqual)))
+			return true;
+	} while (IsA(plan, SubqueryScan) || IsA(plan, Result) || IsA(plan, LockRows));
+	return false;
+}
+
 /* fixed: on the inner side of such a join, or in a sub-select that stops like it. */
 static Plan *
 walk_plan(Plan *plan, bool fixed, Walk *walk)
@@ -258,6 +277,7 @@ walk_plan(Plan *plan, bool fixed, Walk *walk)
 	if (plan == NULL)
 		return NULL;
 	check_stack_depth();
+	fixed = fixed || is_stopping(plan);
 	inner_fixed = fixed || is_fixing(plan);
 	plan->lefttree = walk_plan(plan->lefttree, fixed && !is_keeping(plan), walk);
 	if (IsA(plan, NestLoop) && !fixed && walk->batch)
