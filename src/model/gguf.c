@@ -428,18 +428,12 @@ static LlmStatus
 parse(LlmGguf *g, LlmGguf **out, LlmError *err)
 {
 	Parser p = {.g = g, .c = {.p = g->data, .left = g->len}, .err = err};
-	LlmStatus status = header_read(&p);
+	LlmStatus status;
 
 	g->arena = &g->arena_memory;
-	if (status == LLM_OK)
-		status = kv_read(&p);
-	if (status == LLM_OK)
-		status = alignment_read(&p);
-	if (status == LLM_OK)
-		status = tensors_read(&p);
-	if (status == LLM_OK)
-		status = data_locate(&p);
-	if (status != LLM_OK)
+	if ((status = header_read(&p)) != LLM_OK || (status = kv_read(&p)) != LLM_OK ||
+		(status = alignment_read(&p)) != LLM_OK || (status = tensors_read(&p)) != LLM_OK ||
+		(status = data_locate(&p)) != LLM_OK)
 	{
 		llm_gguf_close(g);
 		return status;

@@ -74,15 +74,22 @@ sample_params(const Llm__Submit *m, LlmSampleParams *p, LlmError *err)
 }
 
 static LlmStatus
+check_count(size_t n, int32_t max, const char *what, LlmError *err)
+{
+	if (n <= (size_t) max)
+		return LLM_OK;
+	llm_error_set(err, LLM_E_INVALID, "%zu %s, but at most %d are possible", n, what, max);
+	llm_error_numbers(err, (int64_t) n, max);
+	return LLM_E_INVALID;
+}
+
+static LlmStatus
 stop_strings(const Llm__Submit *m, LlmRequest *r, LlmError *err)
 {
-	if (m->n_stop > LLM_STOPS_MAX)
-	{
-		llm_error_set(err, LLM_E_INVALID, "%zu stop strings, but at most %d are possible",
-					  m->n_stop, LLM_STOPS_MAX);
-		llm_error_numbers(err, (int64_t) m->n_stop, LLM_STOPS_MAX);
-		return LLM_E_INVALID;
-	}
+	LlmStatus st = check_count(m->n_stop, LLM_STOPS_MAX, "stop strings", err);
+
+	if (st != LLM_OK)
+		return st;
 	for (size_t i = 0; i < m->n_stop; i++)
 	{
 		size_t len = m->stop[i].len;
@@ -169,16 +176,6 @@ check_input(const Llm__Submit *m, LlmRequest *r, LlmError *err)
 }
 
 /* ---- lists ---- */
-
-static LlmStatus
-check_count(size_t n, int32_t max, const char *what, LlmError *err)
-{
-	if (n <= (size_t) max)
-		return LLM_OK;
-	llm_error_set(err, LLM_E_INVALID, "%zu %s, but at most %d are possible", n, what, max);
-	llm_error_numbers(err, (int64_t) n, max);
-	return LLM_E_INVALID;
-}
 
 /* Lists of token ids, whose range is the vocabulary's and so the engine's to check. */
 static LlmStatus
