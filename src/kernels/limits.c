@@ -106,75 +106,38 @@ read_avx2(const uint8_t *p, size_t n)
 	return out[0] + out[1] + out[2] + out[3];
 }
 
-AVX2 static void
-int8_avx2(void)
-{
-	__m256i acc[CHAINS], a = _mm256_set1_epi8(1), b = _mm256_set1_epi8(1);
-
-	EACH_CHAIN
-	acc[j] = _mm256_setzero_si256();
-	for (int i = 0; i < TURNS; i++)
-	{
-		EACH_CHAIN
-		{
-			KEEP_X(a);
-			acc[j] = _mm256_add_epi16(acc[j], _mm256_maddubs_epi16(a, b));
-		}
+/* A peak loop named `name`: TURNS times `step` for each of CHAINS accumulators acc[j] of a vector
+ * type, with operands a and b; the asm statements (KEEP_X, KEEP_V) hold the compiler to it. */
+#define PEAK_LOOP(name, target, vector, zero, a_value, b_value, keep, step)                        \
+	target static void name(void)                                                                  \
+	{                                                                                              \
+		vector acc[CHAINS], a = a_value, b = b_value;                                              \
+                                                                                                   \
+		EACH_CHAIN                                                                                 \
+		acc[j] = zero;                                                                             \
+		for (int i = 0; i < TURNS; i++)                                                            \
+		{                                                                                          \
+			EACH_CHAIN                                                                             \
+			{                                                                                      \
+				step;                                                                              \
+			}                                                                                      \
+		}                                                                                          \
+		EACH_CHAIN                                                                                 \
+		keep(acc[j]);                                                                              \
 	}
-	EACH_CHAIN
-	KEEP_X(acc[j]);
-}
 
-AVX2 static void
-f32_avx2(void)
-{
-	__m256 acc[CHAINS], a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(0.25f);
-
-	EACH_CHAIN
-	acc[j] = _mm256_setzero_ps();
-	for (int i = 0; i < TURNS; i++)
-	{
-		EACH_CHAIN
-		{
-			acc[j] = _mm256_fmadd_ps(a, b, acc[j]);
-			KEEP_X(acc[j]);
-		}
-	}
-}
-
-AVX512 static void
-int8_avx512(void)
-{
-	__m512i acc[CHAINS], a = _mm512_set1_epi8(1), b = _mm512_set1_epi8(1);
-
-	EACH_CHAIN
-	acc[j] = _mm512_setzero_si512();
-	for (int i = 0; i < TURNS; i++)
-	{
-		EACH_CHAIN
-		{
-			acc[j] = _mm512_dpbusd_epi32(acc[j], a, b);
-			KEEP_V(acc[j]);
-		}
-	}
-}
-
-AVX512 static void
-f32_avx512(void)
-{
-	__m512 acc[CHAINS], a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.25f);
-
-	EACH_CHAIN
-	acc[j] = _mm512_setzero_ps();
-	for (int i = 0; i < TURNS; i++)
-	{
-		EACH_CHAIN
-		{
-			acc[j] = _mm512_fmadd_ps(a, b, acc[j]);
-			KEEP_V(acc[j]);
-		}
-	}
-}
+PEAK_LOOP(int8_avx2, AVX2, __m256i, _mm256_setzero_si256(), _mm256_set1_epi8(1),
+		  _mm256_set1_epi8(1), KEEP_X, KEEP_X(a);
+		  acc[j] = _mm256_add_epi16(acc[j], _mm256_maddubs_epi16(a, b)))
+PEAK_LOOP(f32_avx2, AVX2, __m256, _mm256_setzero_ps(), _mm256_set1_ps(0.5f), _mm256_set1_ps(0.25f),
+		  KEEP_X, acc[j] = _mm256_fmadd_ps(a, b, acc[j]);
+		  KEEP_X(acc[j]))
+PEAK_LOOP(int8_avx512, AVX512, __m512i, _mm512_setzero_si512(), _mm512_set1_epi8(1),
+		  _mm512_set1_epi8(1), KEEP_V, acc[j] = _mm512_dpbusd_epi32(acc[j], a, b);
+		  KEEP_V(acc[j]))
+PEAK_LOOP(f32_avx512, AVX512, __m512, _mm512_setzero_ps(), _mm512_set1_ps(0.5f),
+		  _mm512_set1_ps(0.25f), KEEP_V, acc[j] = _mm512_fmadd_ps(a, b, acc[j]);
+		  KEEP_V(acc[j]))
 
 #endif
 
