@@ -78,21 +78,12 @@ typedef void (*FTileFn)(const FTile *t);
 		ftile_run(t, true, R, C);                                                                  \
 	}
 
-FTILE_FN(1, 1)
-FTILE_FN(2, 1)
-FTILE_FN(3, 1)
-FTILE_FN(4, 1)
-FTILE_FN(1, 2)
-FTILE_FN(2, 2)
-FTILE_FN(3, 2)
-FTILE_FN(4, 2)
+#define FTILE_ENTRY(R, C) [0][R][C] = ftile_f32_##R##_##C, [1][R][C] = ftile_f16_##R##_##C,
+#define FTILE_SHAPES(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(1, 2) X(2, 2) X(3, 2) X(4, 2)
 
-#define FTILE_ENTRY(R, C) [0][R][C] = ftile_f32_##R##_##C, [1][R][C] = ftile_f16_##R##_##C
+FTILE_SHAPES(FTILE_FN)
 
-static const FTileFn ftiles[2][FTILE_ROWS + 1][FTILE_COLS + 1] = {
-	FTILE_ENTRY(1, 1), FTILE_ENTRY(2, 1), FTILE_ENTRY(3, 1), FTILE_ENTRY(4, 1),
-	FTILE_ENTRY(1, 2), FTILE_ENTRY(2, 2), FTILE_ENTRY(3, 2), FTILE_ENTRY(4, 2),
-};
+static const FTileFn ftiles[2][FTILE_ROWS + 1][FTILE_COLS + 1] = {FTILE_SHAPES(FTILE_ENTRY)};
 
 /* One tile; padding columns go to a scratch row, never to y. */
 static void

@@ -14,26 +14,14 @@ const LlmKernels llm_kernels_avx512 = {
 	.isa = "avx512",
 	.gemm_quant = llm_gemm_quant_avx512,
 	.gemm_float = llm_gemm_float_avx512,
-	.quantise = op_quantise,
-	.rms_norm = op_rms_norm,
-	.silu_gate = op_silu_gate,
-	.rope = op_rope,
-	.kv_store = op_kv_store,
-	.attn_split = op_attn_split,
-	.attn_finish = op_attn_finish,
+	ROW_KERNELS,
 };
 
 const LlmKernels llm_kernels_amx = {
 	.isa = "amx",
 	.gemm_quant = llm_gemm_quant_amx,
 	.gemm_float = llm_gemm_float_avx512,
-	.quantise = op_quantise,
-	.rms_norm = op_rms_norm,
-	.silu_gate = op_silu_gate,
-	.rope = op_rope,
-	.kv_store = op_kv_store,
-	.attn_split = op_attn_split,
-	.attn_finish = op_attn_finish,
+	ROW_KERNELS,
 };
 
 #endif

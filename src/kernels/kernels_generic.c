@@ -11,11 +11,5 @@ const LlmKernels llm_kernels_generic = {
 	.isa = "generic",
 	.gemm_quant = llm_gemm_quant_generic,
 	.gemm_float = llm_gemm_float_generic,
-	.quantise = op_quantise,
-	.rms_norm = op_rms_norm,
-	.silu_gate = op_silu_gate,
-	.rope = op_rope,
-	.kv_store = op_kv_store,
-	.attn_split = op_attn_split,
-	.attn_finish = op_attn_finish,
+	ROW_KERNELS,
 };

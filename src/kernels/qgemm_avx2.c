@@ -16,6 +16,7 @@
 #define QTILE_ROWS 4
 #define QTILE_COLS 1
 #define QTILE_WIDE_ROWS 4
+#define QTILE_SHAPES(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1)
 
 typedef struct vi
 {
@@ -122,22 +123,10 @@ qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDty
 
 #include "kernels/qgemm_tile.h"
 
-QTILE_FN(1, 1)
-QTILE_FN(2, 1)
-QTILE_FN(3, 1)
-QTILE_FN(4, 1)
-
-static const QTileTable tiles = {
-	QTILE_ENTRY(1, 1),
-	QTILE_ENTRY(2, 1),
-	QTILE_ENTRY(3, 1),
-	QTILE_ENTRY(4, 1),
-};
-
 void
 llm_gemm_quant_avx2(const LlmGemm *g)
 {
-	qtile_drive(g, tiles);
+	qtile_drive(g);
 }
 
 #endif

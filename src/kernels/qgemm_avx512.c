@@ -11,6 +11,10 @@
 #define QTILE_ROWS 12
 #define QTILE_COLS 2
 #define QTILE_WIDE_ROWS 6
+#define QTILE_SHAPES_LOW(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(7, 1) X(8, 1)
+#define QTILE_SHAPES_HIGH(X) X(9, 1) X(10, 1) X(11, 1) X(12, 1)
+#define QTILE_SHAPES_WIDE(X) X(1, 2) X(2, 2) X(3, 2) X(4, 2) X(5, 2) X(6, 2)
+#define QTILE_SHAPES(X) QTILE_SHAPES_LOW(X) QTILE_SHAPES_HIGH(X) QTILE_SHAPES_WIDE(X)
 
 typedef __m512i vi;
 
@@ -75,37 +79,10 @@ qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDty
 
 #include "kernels/qgemm_tile.h"
 
-QTILE_FN(1, 1)
-QTILE_FN(2, 1)
-QTILE_FN(3, 1)
-QTILE_FN(4, 1)
-QTILE_FN(5, 1)
-QTILE_FN(6, 1)
-QTILE_FN(7, 1)
-QTILE_FN(8, 1)
-QTILE_FN(9, 1)
-QTILE_FN(10, 1)
-QTILE_FN(11, 1)
-QTILE_FN(12, 1)
-QTILE_FN(1, 2)
-QTILE_FN(2, 2)
-QTILE_FN(3, 2)
-QTILE_FN(4, 2)
-QTILE_FN(5, 2)
-QTILE_FN(6, 2)
-
-static const QTileTable tiles = {
-	QTILE_ENTRY(1, 1), QTILE_ENTRY(2, 1),  QTILE_ENTRY(3, 1),  QTILE_ENTRY(4, 1),
-	QTILE_ENTRY(5, 1), QTILE_ENTRY(6, 1),  QTILE_ENTRY(7, 1),  QTILE_ENTRY(8, 1),
-	QTILE_ENTRY(9, 1), QTILE_ENTRY(10, 1), QTILE_ENTRY(11, 1), QTILE_ENTRY(12, 1),
-	QTILE_ENTRY(1, 2), QTILE_ENTRY(2, 2),  QTILE_ENTRY(3, 2),  QTILE_ENTRY(4, 2),
-	QTILE_ENTRY(5, 2), QTILE_ENTRY(6, 2),
-};
-
 void
 llm_gemm_quant_avx512(const LlmGemm *g)
 {
-	qtile_drive(g, tiles);
+	qtile_drive(g);
 }
 
 #endif

@@ -7,6 +7,7 @@
  *     vf   vi_to_float(vi)
  *     QTILE_ROWS, QTILE_COLS                    most rows and panels of a tile
  *     QTILE_WIDE_ROWS                           most rows of a tile of QTILE_COLS panels
+ *     QTILE_SHAPES(X)                           X(R, C) for each shape within these
  * Every output has one float accumulator and sees its halves in ascending order, so neither the
  * tile shape nor the number of rows can change a bit (rule R2).
  */
@@ -99,8 +100,6 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 }
 
 typedef void (*QTileFn)(const QTile *t);
-typedef QTileFn QTileTable[3][QTILE_ROWS + 1]
-						  [QTILE_COLS + 1]; /* [Q8_0, Q4_0, Q4_1][rows][panels] */
 
 #define QTILE_FN(R, C)                                                                             \
 	VEC_FN void qtile_q8_0_##R##_##C(const QTile *t)                                               \
@@ -117,7 +116,12 @@ typedef QTileFn QTileTable[3][QTILE_ROWS + 1]
 	}
 #define QTILE_ENTRY(R, C)                                                                          \
 	[0][R][C] = qtile_q8_0_##R##_##C, [1][R][C] = qtile_q4_0_##R##_##C,                            \
-	[2][R][C] = qtile_q4_1_##R##_##C
+	[2][R][C] = qtile_q4_1_##R##_##C,
+
+QTILE_SHAPES(QTILE_FN)
+
+/* [Q8_0, Q4_0, Q4_1][rows][panels] */
+static const QTileFn qtiles[3][QTILE_ROWS + 1][QTILE_COLS + 1] = {QTILE_SHAPES(QTILE_ENTRY)};
 
 /* One tile whose last panel may be ragged: padding columns go to a scratch row, never to y. */
 static void
@@ -142,7 +146,7 @@ qtile_store(const LlmGemm *g, QTileFn fn, QTile *t, int rows, int32_t n_cols)
 
 /* All rows in nearly equal tiles, panels outermost so that a panel is read from memory once. */
 static void
-qtile_drive(const LlmGemm *g, const QTileTable tiles)
+qtile_drive(const LlmGemm *g)
 {
 	int kind = g->type == LLM_DTYPE_Q8_0 ? 0 : g->type == LLM_DTYPE_Q4_0 ? 1 : 2;
 	bool wide = g->n_rows > QTILE_ROWS;
@@ -165,7 +169,7 @@ qtile_drive(const LlmGemm *g, const QTileTable tiles)
 			t.x = g->q + (size_t) r0 * t.n_units;
 			t.y = g->y + (size_t) r0 * (size_t) g->ldy + (size_t) p * LLM_LANES;
 			t.ldy = (size_t) g->ldy;
-			qtile_store(g, tiles[kind][rows][cols], &t, rows,
+			qtile_store(g, qtiles[kind][rows][cols], &t, rows,
 						left < cols * LLM_LANES ? left : cols * LLM_LANES);
 		}
 		p += cols;
