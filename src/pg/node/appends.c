@@ -16,17 +16,11 @@
 #include "pg/node/layers.h"
 #include "pg/node/node.h"
 
-static bool
-is_node(Plan *plan)
-{
-	return IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &llm_node_scan_methods;
-}
-
 /* True for a batch node that has not been told how many rows it may read. */
 static bool
 is_unbounded_node(Plan *plan)
 {
-	return is_node(plan) && intVal(lthird(((CustomScan *) plan)->custom_private)) == 0;
+	return llm_node_is(plan) && intVal(lthird(((CustomScan *) plan)->custom_private)) == 0;
 }
 
 /* True when both deliver columns of the same types. */
@@ -109,7 +103,7 @@ stop_async(Append *append)
 		Plan *member = (Plan *) lfirst(lc);
 		bool covered = false;
 
-		for (; is_node(member); member = member->lefttree)
+		for (; llm_node_is(member); member = member->lefttree)
 			covered = true;
 		if (covered)
 			member->async_capable = false;

@@ -70,8 +70,7 @@ definition(Plan *plan, const Var *var, Plan **where)
 		*where = plan->righttree;
 	else if (IsA(plan, SubqueryScan) && var->varno == (int) ((SubqueryScan *) plan)->scan.scanrelid)
 		*where = ((SubqueryScan *) plan)->subplan;
-	else if (var->varno == INDEX_VAR && IsA(plan, CustomScan) &&
-			 node->methods == &llm_node_scan_methods)
+	else if (var->varno == INDEX_VAR && llm_node_is(plan))
 	{
 		int ncols = intVal(linitial(node->custom_private));
 

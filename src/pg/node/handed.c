@@ -54,7 +54,7 @@ always_read(Plan *plan)
 		case T_Result:
 			return ((Result *) plan)->resconstantqual == NULL ? plan->lefttree : NULL;
 		case T_CustomScan:
-			return ((CustomScan *) plan)->methods == &llm_node_scan_methods ? plan->lefttree : NULL;
+			return llm_node_is(plan) ? plan->lefttree : NULL;
 		case T_Limit:
 			return may_pass((Const *) ((Limit *) plan)->limitCount) ? plan->lefttree : NULL;
 		case T_Agg:

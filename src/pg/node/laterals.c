@@ -162,7 +162,7 @@ push_quals(Plan *plan, List *quals)
 		return false;
 	if (IsA(plan, Result) && plan->lefttree != NULL)
 		return push_quals(plan->lefttree, quals);
-	if (!IsA(plan, CustomScan) || ((CustomScan *) plan)->methods != &llm_node_scan_methods)
+	if (!llm_node_is(plan))
 		return false;
 	plan->qual = list_concat(plan->qual, quals);
 	return true;

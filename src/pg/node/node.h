@@ -13,6 +13,7 @@
 #include "postgres.h"
 
 #include "nodes/extensible.h"
+#include "nodes/plannodes.h"
 #include "pg/call.h"
 #include "pg/node/grouping.h"
 
@@ -73,6 +74,13 @@ typedef struct LlmNodeState
 } LlmNodeState;
 
 extern CustomScanMethods llm_node_scan_methods;
+
+/* True for an LLM Batch node of a plan. */
+static inline bool
+llm_node_is(const Plan *plan)
+{
+	return IsA(plan, CustomScan) && ((const CustomScan *) plan)->methods == &llm_node_scan_methods;
+}
 
 /* Executor's constructor, named by llm_node_scan_methods. */
 extern Node *llm_node_create_state(CustomScan *cscan);

@@ -190,7 +190,7 @@ set_bound(Plan *plan, int bound)
 {
 	while (plan != NULL && plan->qual == NIL)
 	{
-		if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &llm_node_scan_methods)
+		if (llm_node_is(plan))
 			lthird(((CustomScan *) plan)->custom_private) = makeInteger(bound);
 		else if (IsA(plan, SubqueryScan))
 		{
@@ -198,7 +198,7 @@ set_bound(Plan *plan, int bound)
 			continue;
 		}
 		else if (IsA(plan, LockRows) && !skips_locked((LockRows *) plan))
-			bound = -bound;
+			bound = -abs(bound);
 		else if (!IsA(plan, Result))
 			return;
 		plan = plan->lefttree;

@@ -163,7 +163,7 @@ plan_calls(Plan *plan, void *subplans)
 {
 	if (plan == NULL)
 		return false; /* a sub-select that the planner has found unused */
-	if (IsA(plan, CustomScan) && ((CustomScan *) plan)->methods == &llm_node_scan_methods)
+	if (llm_node_is(plan))
 		return true;
 	return llm_reach_exprs(plan, expr_calls, subplans) ||
 		   llm_reach_children(plan, plan_calls, subplans);
