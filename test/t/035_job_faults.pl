@@ -63,6 +63,16 @@ sub worker { return llm_wait_for(sub { one(q{SELECT pid FROM llm.job_workers WHE
 	is(one("SELECT llm_job_cancel($id)"), 't', 'cancelled');
 }
 
+# Large prompts are claimed as far as there is memory for them.
+{
+	my $last = one(q{SELECT max(i) FROM llm_job_submit(array_fill(repeat('x', 4000000), ARRAY[60])) i});
+	my $pid = worker();
+	ok(llm_wait_for(sub { one("SELECT count(*) FROM llm.jobs WHERE finished IS NULL AND id <= $last") eq '0' }, 60), 'jobs with 240 MB of prompts end');
+	my ($peak) = slurp_file("/proc/$pid/status") =~ /VmHWM:\s+(\d+) kB/;
+	cmp_ok($peak, '<', 300_000, 'in bounded memory');
+	is(one("SELECT string_agg(DISTINCT state || ' ' || attempts, ',') FROM llm.jobs WHERE id BETWEEN $last - 59 AND $last"), 'failed 1', 'each once: too long for the model');
+}
+
 # Retention keeps up.
 {
 	$node->safe_psql('postgres', q{INSERT INTO llm.job_queue (id, owner, rank, due, state, max_attempts, submitted, finished, model, prompt)

@@ -419,9 +419,15 @@ text_array(const char **strings, int n)
 }
 
 #define CLAIM_OF_LANE                                                                              \
-	"SELECT q.id FROM llm.job_queue AS q WHERE q.finished IS NULL AND q.owner = $1 "               \
+	"SELECT q.id, octet_length(q.prompt) AS n FROM llm.job_queue AS q "                            \
+	"WHERE q.finished IS NULL AND q.owner = $1 "                                                   \
 	"AND q.rank = l.rank AND q.model = l.model AND q.due <= $2 AND q.state = 'queued' "
 #define CLAIM_ORDER "ORDER BY q.owner, q.rank, q.model, q.due, q.id LIMIT $3 FOR UPDATE SKIP LOCKED"
+/* Of the rows j those that come before there are bytes enough. */
+#define CLAIM_PICKED(rows)                                                                         \
+	"picked AS (SELECT s.id FROM (SELECT j.id, sum(j.n) OVER (ROWS UNBOUNDED PRECEDING) - j.n "    \
+	"AS before FROM " rows " LIMIT $3) AS s "                                                      \
+	"WHERE s.before < " CppAsString2(LLM_JOB_CLAIM_NBYTES) ") "
 #define CLAIM_UPDATE                                                                               \
 	"UPDATE llm.job_queue AS q SET state = 'running', attempts = attempts + 1, "                   \
 	"started = clock_timestamp() FROM picked WHERE q.id = picked.id "                              \
@@ -458,15 +464,15 @@ llm_job_table_claim(Oid owner, const char **without, int n_without, LlmJobPlace 
 		"UNION ALL SELECT n.rank, n.model FROM lanes AS l, LATERAL ("
 		"SELECT q.rank, q.model FROM llm.job_queue AS q WHERE q.finished IS NULL AND q.owner = $1 "
 		"AND (q.rank, q.model) > (l.rank, l.model) "
-		"ORDER BY q.owner, q.rank, q.model LIMIT 1) AS n), "
-		"picked AS (SELECT j.id FROM (SELECT rank, model FROM lanes WHERE model <> ALL ($4) "
-		"ORDER BY rank, model <= $5, model) AS l, LATERAL (" CLAIM_OF_LANE CLAIM_ORDER
-		") AS j LIMIT $3) " CLAIM_UPDATE,
+		"ORDER BY q.owner, q.rank, q.model LIMIT 1) AS n), " CLAIM_PICKED(
+			"(SELECT rank, model FROM lanes WHERE model <> ALL ($4) "
+			"ORDER BY rank, model <= $5, model) AS l, "
+			"LATERAL (" CLAIM_OF_LANE CLAIM_ORDER ") AS j") CLAIM_UPDATE,
 		5,
 		{OIDOID, TIMESTAMPTZOID, INT8OID, TEXTARRAYOID, TEXTOID}};
-	static Statement next = {"WITH picked AS (SELECT j.id FROM (SELECT $4 AS rank, $5 AS model) AS "
-							 "l, LATERAL (" CLAIM_OF_LANE
-							 "AND (q.due, q.id) > ($6, $7) " CLAIM_ORDER ") AS j) " CLAIM_UPDATE,
+	static Statement next = {"WITH " CLAIM_PICKED(
+								 "(SELECT $4 AS rank, $5 AS model) AS l, LATERAL (" CLAIM_OF_LANE
+								 "AND (q.due, q.id) > ($6, $7) " CLAIM_ORDER ") AS j") CLAIM_UPDATE,
 							 7,
 							 {OIDOID, TIMESTAMPTZOID, INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID,
 							  INT8OID}};

@@ -113,8 +113,10 @@ typedef struct LlmJobPlace
 	int64 id;
 } LlmJobPlace;
 
-/* Make up to n queued jobs of owner that are due running: [*n] in CurrentMemoryContext. Not those of
- * the models without[n_without], unless it goes on. */
+/* Make up to n queued jobs of owner that are due running: [*n] in CurrentMemoryContext, the last one is
+ * that with which their prompts have LLM_JOB_CLAIM_NBYTES. Not those of the models without[n_without],
+ * unless it goes on. */
+#define LLM_JOB_CLAIM_NBYTES 67108864 /* a plain number: SQL reads it too */
 extern LlmJobClaim *llm_job_table_claim(Oid owner, const char **without, int n_without,
 										LlmJobPlace *place, int *n);
 

@@ -34,14 +34,13 @@ LLM_EXPORTS_BEGIN
 extern PGDLLEXPORT void llm_worker_main(Datum arg);
 LLM_EXPORTS_END
 
-#define CALLS_MAX 128                   /* in flight */
-#define MODEL_MAX 96                    /* of them to one model: the others' are never all taken */
-#define CLAIM_MIN 16                    /* free places before more are claimed */
-#define CALLS_NBYTES (64 * 1024 * 1024) /* of calls in memory before more are claimed */
-#define TICK_MS 20                      /* one wait for the oldest call */
-#define LOOK_MS 1000                    /* between looks that nothing has asked for */
-#define IDLE_MS 2000                    /* without a job before the end */
-#define CHANNEL "llm_jobs"              /* of the notifications */
+#define CALLS_MAX 128      /* in flight */
+#define MODEL_MAX 96       /* of them to one model: the others' are never all taken */
+#define CLAIM_MIN 16       /* free places before more are claimed */
+#define TICK_MS 20         /* one wait for the oldest call */
+#define LOOK_MS 1000       /* between looks that nothing has asked for */
+#define IDLE_MS 2000       /* without a job before the end */
+#define CHANNEL "llm_jobs" /* of the notifications */
 
 typedef struct Running
 {
@@ -70,7 +69,7 @@ static bool
 has_room(void)
 {
 	return n_running + CLAIM_MIN <= CALLS_MAX &&
-		   MemoryContextMemAllocated(calls_cxt, true) < CALLS_NBYTES;
+		   MemoryContextMemAllocated(calls_cxt, true) < LLM_JOB_CLAIM_NBYTES;
 }
 
 /* Models that have MODEL_MAX jobs in flight, [*n] in models, which has room for as many as there can
@@ -117,7 +116,9 @@ claim(Oid role, LlmJobPlace *place, bool *cut)
 	int n_full;
 	int limit = find_full(full, &n_full);
 	int n = limit;
+	Size nbytes = 0;
 	bool went_on;
+	bool all; /* that was asked for */
 	LlmJobClaim *claims;
 
 	if (!llm_job_process_begin("claiming jobs"))
@@ -137,12 +138,14 @@ claim(Oid role, LlmJobPlace *place, bool *cut)
 								  claims[i].args, calls_cxt);
 		llm_call_begin(r->call);
 		n_running++;
+		nbytes += VARSIZE_ANY_EXHDR(DatumGetPointer(claims[i].args[0].value));
 	}
 	llm_job_process_end();
+	all = n == limit || nbytes >= LLM_JOB_CLAIM_NBYTES;
 	/* When a model has given less than asked for, the others are looked at next. */
-	*cut = n == limit || n_full > 0 || went_on;
-	place->go_on = n == limit;
-	return n == limit || went_on;
+	*cut = all || n_full > 0 || went_on;
+	place->go_on = all;
+	return all || went_on;
 }
 
 /* Cancel at the engine what was cancelled in the table. */
