@@ -83,3 +83,20 @@ EXECUTE chosen(1);
 RESET plan_cache_mode;
 EXECUTE chosen(2);
 SELECT engine_idle();
+-- a chain of conditions that call the model: as many layers, whose columns are shown and evaluated once each
+CREATE FUNCTION shown_in(query text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+	sum int := 0;
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (VERBOSE, COSTS OFF) ' || query LOOP
+		sum := sum + length(ltrim(line));
+	END LOOP;
+	RETURN sum;
+END
+$$;
+SELECT c.n, shown_in(query) / c.n / c.n AS characters, w.same, w.nodes, w.batched, w.row_by_row
+FROM (VALUES (10), (60)) c (n),
+	LATERAL (SELECT format('SELECT CASE %s END FROM docs WHERE id < 6',
+		string_agg(format('WHEN llm_generate(body || %s) = ''b3%s'' THEN %1$s', i, i), ' ')) FROM generate_series(1, c.n) i) q (query),
+	LATERAL both_ways(query) w ORDER BY c.n;

@@ -417,11 +417,17 @@ first_walker(Node *node, void *context)
 }
 
 List *
-llm_guards_first(List *exprs)
+llm_guards_first(List *exprs, List *guards)
 {
 	List *found = NIL;
-	FirstContext cxt = {&found, NULL};
+	ListCell *lc;
 
-	first_walker((Node *) exprs, &cxt);
+	foreach (lc, exprs)
+	{
+		int i = foreach_current_index(lc);
+		FirstContext cxt = {&found, i < list_length(guards) ? list_nth(guards, i) : NULL};
+
+		first_walker((Node *) lfirst(lc), &cxt);
+	}
 	return found;
 }

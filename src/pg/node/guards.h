@@ -52,7 +52,8 @@ extern Node *llm_guards_join(Node *node, List *exprs);
 /* expr where the guard lets it be evaluated, else NULL. */
 extern Expr *llm_guards_apply(const LlmGuard *guard, Expr *expr);
 
-/* Calls (FuncExprs by pointer) in exprs whose answers decide whether others in them are made. */
-extern List *llm_guards_first(List *exprs);
+/* Calls (FuncExprs by pointer) in exprs whose answers decide whether others in them are made. guards: for
+ * each of exprs, as far as the list goes, the LlmGuard around it, or NULL. */
+extern List *llm_guards_first(List *exprs, List *guards);
 
 #endif

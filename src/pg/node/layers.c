@@ -26,6 +26,7 @@
 
 #include "pg/node/layers.h"
 
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
@@ -46,8 +47,7 @@ typedef struct Layer
 	List *call_vars; /* the INDEX_VAR Vars that stand for calls; numbered when cols is final */
 	List *call_of;   /* for each of call_vars the number of its call, from 0 */
 	List *below;     /* calls that are made below, though the layer's own expressions hold them */
-	List *met;       /* of below, those that have a column already */
-	List *met_cols;  /* its number for each of met */
+	List *guards; /* for each of cols, when it is one of below: the LlmGuard around it, or NULL */
 } Layer;
 
 /* Column number (from 1) that the layer gets for expr from below; volatile ones are never shared. */
@@ -63,6 +63,7 @@ layer_column(Layer *layer, Expr *expr)
 			return foreach_current_index(lc) + 1;
 	}
 	layer->cols = lappend(layer->cols, expr);
+	layer->guards = lappend(layer->guards, NULL);
 	return list_length(layer->cols);
 }
 
@@ -176,28 +177,20 @@ rewrite_parts(Node *node, List *parts, const MutatorContext *cxt)
 	return llm_guards_join(node, exprs);
 }
 
-/* The same for a call that is to be made. */
+/* The same for a call that is to be made. One that is made below is a column: it is NULL where its guard keeps
+ * it from being made, and the guards around each copy of a place come to the same. */
 static Node *
 rewrite_call(FuncExpr *call, bool field, const MutatorContext *cxt)
 {
 	Layer *layer = cxt->layer;
-	AttrNumber attno = 0;
-	ListCell *lc;
+	int n_cols = list_length(layer->cols);
+	AttrNumber attno;
 
 	if (!list_member_ptr(layer->below, call))
 		return layer_call(layer, call, cxt->guard, field);
-	/* the guards around each copy of a place come to the same: one column serves all */
-	foreach (lc, layer->met)
-	{
-		if (lfirst(lc) == call)
-			attno = list_nth_int(layer->met_cols, foreach_current_index(lc));
-	}
-	if (attno == 0)
-	{
-		attno = layer_column(layer, llm_guards_apply(cxt->guard, (Expr *) call));
-		layer->met = lappend(layer->met, call);
-		layer->met_cols = lappend_int(layer->met_cols, attno);
-	}
+	attno = layer_column(layer, (Expr *) call);
+	if (attno > n_cols)
+		llast(layer->guards) = unconstify(LlmGuard *, cxt->guard);
 	return (Node *) llm_layers_var(INDEX_VAR, attno, (Node *) call);
 }
 
@@ -237,9 +230,9 @@ layer_mutator(Node *node, void *context)
 }
 
 static Node *
-layer_rewrite(Layer *layer, Node *expr)
+layer_rewrite(Layer *layer, Node *expr, const LlmGuard *guard)
 {
-	MutatorContext cxt = {layer, NULL, false};
+	MutatorContext cxt = {layer, guard, false};
 
 	return layer_mutator(expr, &cxt);
 }
@@ -263,24 +256,28 @@ layer_number_calls(Layer *layer)
 
 /*
  * A layer whose output is tlist (expressions in P's Vars; entries keep their names and marks) and
- * whose quals are quals. What it needs from below is left in layer->cols.
+ * whose quals are quals. guards: of the columns of the layer above, which tlist is; or NIL. What it needs from
+ * below is left in layer->cols.
  */
 static Layer *
-layer_make(List *tlist, List *quals)
+layer_make(List *tlist, List *guards, List *quals)
 {
 	Layer *layer = palloc0(sizeof(Layer));
 	ListCell *lc;
 
-	layer->below = llm_guards_first(list_concat_copy(tlist, quals));
+	layer->below = llm_guards_first(list_concat_copy(tlist, quals), guards);
 	foreach (lc, tlist)
 	{
 		TargetEntry *tle = flatCopyTargetEntry((TargetEntry *) lfirst(lc));
 
-		tle->expr = (Expr *) layer_rewrite(layer, (Node *) tle->expr);
+		tle->expr =
+			(Expr *) layer_rewrite(layer, (Node *) tle->expr,
+								   guards != NIL ? list_nth(guards, foreach_current_index(lc))
+												 : NULL);
 		layer->tlist = lappend(layer->tlist, tle);
 	}
 	foreach (lc, quals)
-		layer->qual = lappend(layer->qual, layer_rewrite(layer, (Node *) lfirst(lc)));
+		layer->qual = lappend(layer->qual, layer_rewrite(layer, (Node *) lfirst(lc), NULL));
 	layer_number_calls(layer);
 	return layer;
 }
@@ -476,6 +473,7 @@ llm_layers_build(Plan *plan, LlmLayersScope *scope)
 	List *keep;
 	List *groups = split_quals(quals, &keep);
 	List *tlist = plan->targetlist;
+	List *guards = NIL; /* of tlist */
 	List *layers = NIL; /* top first */
 	List *nodes = NIL;  /* of layers, bottom first */
 	LlmFigures whole = llm_figures_of(plan);
@@ -487,17 +485,19 @@ llm_layers_build(Plan *plan, LlmLayersScope *scope)
 	{
 		Layer *layer;
 
+		CHECK_FOR_INTERRUPTS();
 		if (tlist_has_call(tlist))
-			layer = layer_make(tlist, NIL);
+			layer = layer_make(tlist, guards, NIL);
 		else if (groups != NIL)
 		{
-			layer = layer_make(tlist, (List *) llast(groups));
+			layer = layer_make(tlist, guards, (List *) llast(groups));
 			groups = list_delete_last(groups);
 		}
 		else
 			break;
 		layers = lappend(layers, layer);
 		tlist = columns_tlist(layer->cols);
+		guards = layer->guards;
 	}
 	if (layers == NIL)
 		return plan;
