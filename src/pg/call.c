@@ -478,6 +478,14 @@ llm_call_begin(LlmCall *call)
 			llm_client_begin(request_at(call, i));
 }
 
+void
+llm_call_renew(LlmCall *call)
+{
+	for (int i = 0; call->failure.sqlstate == 0 && i < call->n; i++)
+		if (!is_null_element(call, i) && request_at(call, i)->state == LLM_CLIENT_QUEUED)
+			llm_client_renew(request_at(call, i));
+}
+
 bool
 llm_call_wait_at_most(LlmCall *call, int timeout_ms)
 {

@@ -60,8 +60,10 @@ extern LlmCall *llm_call_create(const LlmFunc *func, int nargs, const NullableDa
 extern bool llm_call_submit(LlmCall *call, bool wait);
 
 /* Queue the requests without sending or waiting: for callers that wait outside of a transaction,
- * which llm_call_wait_at_most allows; the rest of this header needs one. */
+ * which llm_call_wait_at_most allows; the rest of this header needs one. They renew what is not sent
+ * from time to time: its quota may have changed. */
 extern void llm_call_begin(LlmCall *call);
+extern void llm_call_renew(LlmCall *call);
 
 /* Block until finished, at most timeout_ms: false when it is not. Interruptible. */
 extern bool llm_call_wait_at_most(LlmCall *call, int timeout_ms);

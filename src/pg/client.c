@@ -19,6 +19,7 @@
 #include "pg/shmem.h"
 #include "pg/spend.h"
 #include "pg/traffic.h"
+#include "storage/ipc.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -27,7 +28,7 @@
 #define QUOTA_POLL_MS 10 /* between looks whether other backends' requests have ended */
 
 static uint64 next_id = 1;
-static TimestampTz held_since = 0; /* while waiting: by a quota of requests in flight; 0 = not */
+static TimestampTz held_since = 0; /* by a quota of requests in flight, as waits saw it; 0 = not */
 static TimestampTz last_ready = 0; /* while waiting: an engine was up, though it did not greet */
 static bool callbacks_registered = false;
 
@@ -77,6 +78,8 @@ check_held(LlmClientRequest *req)
 		llm_inflight_finish(req);
 		return 0;
 	}
+	if (IsTransactionState())
+		llm_client_renew(req);
 	return QUOTA_POLL_MS;
 }
 
@@ -187,7 +190,8 @@ wait_for(LlmClientRequest *req, WaitFor what, TimestampTz deadline)
 {
 	revive(req);
 	llm_inflight_hurry(req);
-	held_since = 0;
+	if (deadline == 0)
+		held_since = 0; /* short waits are parts of one */
 	for (;;)
 	{
 		long sleep;
@@ -240,6 +244,15 @@ xact_callback(XactEvent event, void *arg)
 	llm_traffic_show(NULL);
 }
 
+/* before_shmem_exit: a process may end with requests in flight and without a transaction (a worker of
+ * jobs does), and its role's quota must get their places back all the same. */
+static void
+exit_callback(int code, Datum arg)
+{
+	AbortOutOfAnyTransaction();
+	llm_inflight_kill();
+}
+
 /* ---- public ---- */
 
 bool
@@ -284,8 +297,11 @@ llm_client_begin(LlmClientRequest *req)
 	{
 		RegisterXactCallback(xact_callback, NULL);
 		RegisterSubXactCallback(subxact_callback, NULL);
+		before_shmem_exit(exit_callback, 0);
 		callbacks_registered = true;
 	}
+	if (llm_inflight_empty())
+		held_since = 0;
 	req->begun_us = GetCurrentTimestamp();
 	llm_traffic_begin(req->begun_us);
 	req->id = next_id++;
@@ -358,6 +374,13 @@ llm_client_wait_at_most(LlmClientRequest *req, int timeout_ms)
 {
 	return wait_for(req, WAIT_FOR_ANSWER,
 					TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms));
+}
+
+void
+llm_client_renew(LlmClientRequest *req)
+{
+	if (req->counted)
+		req->max_in_flight = llm_quota_in_flight(req->submit.role);
 }
 
 void

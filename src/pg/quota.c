@@ -165,6 +165,12 @@ llm_quota_admit(Oid role, int32 *max_in_flight, LlmFailure *f)
 	return usage.period_tokens < q->tokens || refuse_tokens(q, usage.period_tokens, end, f);
 }
 
+int32
+llm_quota_in_flight(Oid role)
+{
+	return quota_of(role, GetCurrentTimestamp())->max_in_flight;
+}
+
 void
 llm_quota_fail_in_flight(Oid role, int32 max_in_flight, int64 waited_ms, LlmFailure *f)
 {

@@ -18,6 +18,9 @@
  * statement, and every second. */
 extern bool llm_quota_admit(Oid role, int32 *max_in_flight, LlmFailure *f);
 
+/* max_in_flight of role, as llm_quota_admit says. */
+extern int32 llm_quota_in_flight(Oid role);
+
 /* Set f: role has had as many requests in flight as it may for waited_ms. */
 extern void llm_quota_fail_in_flight(Oid role, int32 max_in_flight, int64 waited_ms, LlmFailure *f);
 

@@ -202,7 +202,9 @@ cmp_ok($n_ok, '>', 30 * $minutes, 'statements were answered');
 is(scalar(@wrong), 0, 'no row is wrong, no error is without an explanation') or diag join "\n", @wrong[ 0 .. ($#wrong > 9 ? 9 : $#wrong) ];
 $sql->('DELETE FROM llm.quotas; SELECT llm_engine_restart()');
 llm_engine_pid($node);
-ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM llm.jobs WHERE state IN ('queued', 'running')}), 'every job has ended');
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM llm.jobs WHERE state IN ('queued', 'running')}), 'every job has ended')
+  or diag $node->safe_psql('postgres', q{SELECT 'jobs', owner, model, state, sqlstate, message, count(*), min(attempts), max(attempts), min(not_before), max(not_before)
+	FROM llm.jobs WHERE finished IS NULL GROUP BY 2, 3, 4, 5, 6 UNION ALL SELECT 'worker', owner, pid::text, state, reason, NULL, 0, 0, 0, until, clock_timestamp() FROM llm.job_workers});
 my $jobs = $node->safe_psql('postgres', q{SELECT coalesce(state, 'lost'), coalesce(sqlstate, '-'), count(*),
 	bool_and(CASE state WHEN 'done' THEN (llm_job_result(job)).text = prompt WHEN 'cancelled' THEN job IN (SELECT job FROM recalled)
 		WHEN 'failed' THEN sqlstate IN ('42501', '42704', '53200', '55P03', '57P01', '58000') ELSE false END)

@@ -117,6 +117,42 @@ $node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREI
 	is(wait_state($a), 'done', 'who has a quota again too');
 }
 
+# Requests in flight: a terminated worker gives its places back, and who waits for one sees a new quota.
+{
+	my $counted = q{SELECT in_flight FROM llm.stat_users WHERE role = 'a'::regrole};
+	my $long = q{'@slow=20 @tokens=3000 x', max_tokens => 3000};
+	$node->safe_psql($db, q{INSERT INTO llm.quotas VALUES ('a', NULL, NULL, 1)});
+	my $a = one("SET ROLE a; SELECT llm_job_submit($long)");
+	ok(llm_wait_for(sub { one($counted) eq '1' }), 'a job is in flight');
+	one(q{SELECT pg_terminate_backend(pid, 5000) FROM llm.job_workers WHERE owner = 'a'::regrole});
+	one("SELECT llm_job_cancel($a)");
+	ok(llm_wait_for(sub { one($counted) eq '0' }, 10), 'not any more when its worker has been terminated');
+
+	my $s = llm_session($node, "SET ROLE a; SELECT llm_generate($long)");
+	ok(llm_wait_for(sub { one($counted) eq '1' }), 'a session has all places');
+	my $first = one(q{SET ROLE a; SELECT min(i) FROM llm_job_submit(ARRAY['one', 'two', 'three']) i});
+	ok(llm_wait_for(sub { one("SELECT count(*) FROM llm.jobs WHERE id >= $first AND state = 'running'") eq '3' }), 'jobs wait for it');
+	my $held = llm_session($node, q{SET ROLE a; SELECT llm_generate('held')});
+	ok(llm_wait_for(sub { one(q{SELECT count(*) FROM llm.stat_activity WHERE state = 'queued'}) eq '2' }), 'a call too');
+	$node->safe_psql($db, q{DELETE FROM llm.quotas});
+	is(one(q{SELECT string_agg(llm_job_wait(id, '5 s'), ' ') FROM llm.jobs WHERE id >= } . $first), 'done done done', 'with another quota they go on');
+	is((llm_session_end($held))[0], 'held', 'the call too');
+
+	$node->append_conf('postgresql.conf', q{llm_infer.engine_timeout = '2s'});
+	$node->reload;
+	$node->safe_psql($db, q{INSERT INTO llm.quotas VALUES ('a', NULL, NULL, 1)});
+	my $last = one(q{SET ROLE a; SELECT max(i) FROM llm_job_submit(array_fill('x'::text, ARRAY[120])) i});
+	ok(llm_wait_for(sub { one(q{SELECT reason FROM llm.job_workers WHERE owner = 'a'::regrole AND state = 'paused'}) =~ /quota of requests in flight/ }),
+		'all jobs held for too long: the worker ends and says why');
+	is(one("SELECT state, attempts, sqlstate FROM llm.jobs WHERE id = $last"), 'queued|0|53400', 'with all of them at once');
+	$node->append_conf('postgresql.conf', q{llm_infer.engine_timeout = '10s'});
+	$node->reload;
+	$node->safe_psql($db, q{DELETE FROM llm.quotas; SELECT pg_cancel_backend(} . llm_backend($node, $s) . ')');
+	llm_session_end($s);
+	is(wait_state($last), 'done', 'they are done afterwards');
+	llm_is_well($node, 'quotas of requests in flight');
+}
+
 # Six owners want four places of the database; a prompt that takes long is not waited for.
 {
 	my $roles = 'a, b, ' . join ', ', map { "r$_" } 1 .. 4;

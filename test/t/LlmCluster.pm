@@ -307,6 +307,8 @@ sub llm_is_well
 		return $engine =~ /^\d+\|(\d+)\|(\d+)\|(\d+)\|0\|0$/ && $1 > 0 && $1 == $2 + $3;
 	}, 5);
 	push @wrong, "engine (pid, pages total, free, cached, running, waiting): $engine" unless $clean;
+	my $counted = $node->safe_psql('postgres', q{SELECT string_agg(role || ' ' || in_flight, ', ') FROM llm.stat_users WHERE in_flight <> 0});
+	push @wrong, "counted as in flight: $counted" if $counted ne '';
 	my @engines = llm_processes($node, engines => 1);
 	push @wrong, "engines: @engines" unless "@engines" eq $engine =~ s/\|.*//sr;
 	my $resets = llm_resets($node);

@@ -148,18 +148,20 @@ claim(Oid role, LlmJobPlace *place, bool *cut)
 	return all || went_on;
 }
 
-/* Cancel at the engine what was cancelled in the table. */
+/* Cancel at the engine what was cancelled in the table; what waits for a quota sees its changes. */
 static void
-drop_lost(void)
+follow_tables(void)
 {
 	int64 ids[CALLS_MAX];
 	LlmJobHold hold[CALLS_MAX];
 
-	if (n_running == 0 || !llm_job_process_begin("looking for cancelled jobs"))
+	if (n_running == 0 || !llm_job_process_begin("looking for changes"))
 		return;
 	for (int i = 0; i < n_running; i++)
 		ids[i] = running[i].id;
 	llm_job_table_hold(ids, n_running, false, hold);
+	for (int i = 0; i < n_running; i++)
+		llm_call_renew(running[i].call);
 	llm_job_process_end();
 	for (int i = n_running - 1; i >= 0; i--)
 		if (hold[i] == LLM_JOB_LOST)
@@ -390,7 +392,7 @@ work(Oid role)
 		llm_job_process_check();
 		if (llm_workers_take_wake() || now >= TimestampTzPlusMilliseconds(looked, LOOK_MS))
 		{
-			drop_lost();
+			follow_tables();
 			looked = now;
 			more = true;
 			place.go_on = false;

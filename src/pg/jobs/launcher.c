@@ -257,6 +257,7 @@ turn(void)
 		llm_workers_end_paused(LLM_WORKERS_NO_SLOT);
 		return 0;
 	}
+	llm_workers_well();
 	if (n > 0 || any_worker || woken)
 		busy = now;
 	if (expiring)
