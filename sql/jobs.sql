@@ -37,7 +37,7 @@ SELECT error_of('SELECT llm_job_result(0)'), error_of('SELECT llm_job_cancel(-1)
 SELECT llm_job_status(NULL), llm_job_wait(NULL);
 
 -- waiting sees the end in a transaction whose snapshot is older; a cancel too
-SELECT llm_job_submit('@slow=10 repeatable') AS id \gset
+SELECT llm_job_submit('@slow=50 repeatable') AS id \gset
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT state IN ('queued', 'running') AS open FROM llm.jobs WHERE id = :id;
 SELECT llm_job_wait(:id), llm_job_status(:id);
@@ -73,10 +73,10 @@ SELECT llm_job_wait(:id);
 SELECT state, attempts, sqlstate, message, finished - submitted > '0.5 s' AS backed_off FROM llm.jobs WHERE id = :id;
 
 -- not before a time; higher priorities first, then those that have waited longest
-SELECT llm_job_submit('later', options => jsonb_build_object('not_before', clock_timestamp() + interval '0.5 s')) AS id \gset
+SELECT llm_job_submit('later', options => jsonb_build_object('not_before', clock_timestamp() + interval '1 s')) AS id \gset
 SELECT llm_job_wait(:id, '0.1 s'), not_before > clock_timestamp() AS future FROM llm.jobs WHERE id = :id;
 SELECT llm_job_wait(:id);
-SELECT started - submitted >= '0.5 s' AS waited FROM llm.jobs WHERE id = :id;
+SELECT started - submitted > '0.9 s' AS waited FROM llm.jobs WHERE id = :id;
 SET llm_infer.max_priority = 5;
 SELECT min(i) AS first FROM (SELECT llm_job_submit('p' || p, options => jsonb_build_object('priority', p)) AS i FROM unnest(ARRAY[-3, 0, 5, 0]) p OFFSET 0) s \gset
 SELECT llm_job_wait(:first);

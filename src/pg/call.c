@@ -482,7 +482,7 @@ void
 llm_call_renew(LlmCall *call)
 {
 	for (int i = 0; call->failure.sqlstate == 0 && i < call->n; i++)
-		if (!is_null_element(call, i) && request_at(call, i)->state == LLM_CLIENT_QUEUED)
+		if (!is_null_element(call, i))
 			llm_client_renew(request_at(call, i));
 }
 

@@ -60,8 +60,8 @@ extern LlmCall *llm_call_create(const LlmFunc *func, int nargs, const NullableDa
 extern bool llm_call_submit(LlmCall *call, bool wait);
 
 /* Queue the requests without sending or waiting: for callers that wait outside of a transaction,
- * which llm_call_wait_at_most allows; the rest of this header needs one. They renew what is not sent
- * from time to time: its quota may have changed. */
+ * which llm_call_wait_at_most allows; the rest of this header needs one. They renew calls from
+ * time to time: quotas change, and hold nothing for ever. */
 extern void llm_call_begin(LlmCall *call);
 extern void llm_call_renew(LlmCall *call);
 

@@ -50,24 +50,13 @@ fail_unavailable(LlmClientRequest *req, const LlmEngineStatus *status)
 					  "The server log says more about the engine.");
 }
 
-/* Fail req when its role's quota has held it for too long; give back how long it may sleep, -1 = it
- * is not held. */
-static long
-check_held(LlmClientRequest *req)
+/* Fail req when its role's quota has held what is queued for too long. The message wants the catalog. */
+static void
+fail_held(LlmClientRequest *req)
 {
-	TimestampTz now;
-	int64 held_ms;
+	TimestampTz now = GetCurrentTimestamp();
+	int64 held_ms = (now - held_since) / 1000;
 
-	if (!req->held || req->state != LLM_CLIENT_QUEUED ||
-		llm_connection_state() != LLM_CONNECTION_READY)
-	{
-		held_since = 0;
-		return -1;
-	}
-	now = GetCurrentTimestamp();
-	if (held_since == 0)
-		held_since = now;
-	held_ms = (now - held_since) / 1000;
 	if (held_ms >= llm_guc_engine_timeout ||
 		(req->timeout_ms > 0 && (now - req->begun_us) / 1000 >= req->timeout_ms))
 	{
@@ -76,11 +65,35 @@ check_held(LlmClientRequest *req)
 		llm_quota_fail_in_flight(req->submit.role, req->max_in_flight, held_ms, &req->failure);
 		MemoryContextSwitchTo(old);
 		llm_inflight_finish(req);
-		return 0;
 	}
+}
+
+void
+llm_client_renew(LlmClientRequest *req)
+{
+	if (!req->counted || req->state != LLM_CLIENT_QUEUED)
+		return;
+	req->max_in_flight = llm_quota_in_flight(req->submit.role);
+	if (held_since != 0)
+		fail_held(req);
+}
+
+/* How long req may sleep when its role's quota holds it, -1 = it does not; 0 = that was too long.
+ * Outside of a transaction the caller renews it in one. */
+static long
+check_held(LlmClientRequest *req)
+{
+	if (!req->held || req->state != LLM_CLIENT_QUEUED ||
+		llm_connection_state() != LLM_CONNECTION_READY)
+	{
+		held_since = 0;
+		return -1;
+	}
+	if (held_since == 0)
+		held_since = GetCurrentTimestamp();
 	if (IsTransactionState())
 		llm_client_renew(req);
-	return QUOTA_POLL_MS;
+	return req->state == LLM_CLIENT_FINISHED ? 0 : QUOTA_POLL_MS;
 }
 
 /* Fail req when it has waited too long; give back how long it may sleep, -1 = for ever. */
@@ -214,6 +227,7 @@ wait_for(LlmClientRequest *req, WaitFor what, TimestampTz deadline)
 		}
 		sleep_once(sleep);
 	}
+	held_since = 0;
 	llm_traffic_show(NULL);
 	return true;
 }
@@ -374,13 +388,6 @@ llm_client_wait_at_most(LlmClientRequest *req, int timeout_ms)
 {
 	return wait_for(req, WAIT_FOR_ANSWER,
 					TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms));
-}
-
-void
-llm_client_renew(LlmClientRequest *req)
-{
-	if (req->counted)
-		req->max_in_flight = llm_quota_in_flight(req->submit.role);
 }
 
 void

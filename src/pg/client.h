@@ -131,7 +131,8 @@ extern void llm_client_wait(LlmClientRequest *req);
 extern void llm_client_wait_piece(LlmClientRequest *req);
 /* As llm_client_wait, but at most timeout_ms: false when it is still unanswered. */
 extern bool llm_client_wait_at_most(LlmClientRequest *req, int timeout_ms);
-/* Read again how many requests its role may have in flight; in a transaction. Waits within one do. */
+/* Read again how many requests its role may have in flight, and fail req when that has held what is
+ * queued for too long; in a transaction. Waits within one do it. */
 extern void llm_client_renew(LlmClientRequest *req);
 
 /* Receive and send what goes without blocking. */

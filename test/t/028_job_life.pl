@@ -141,7 +141,7 @@ $node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREI
 	$node->append_conf('postgresql.conf', q{llm_infer.engine_timeout = '2s'});
 	$node->reload;
 	$node->safe_psql($db, q{INSERT INTO llm.quotas VALUES ('a', NULL, NULL, 1)});
-	my $last = one(q{SET ROLE a; SELECT max(i) FROM llm_job_submit(array_fill('x'::text, ARRAY[120])) i});
+	my $last = one(q{SET ROLE a; SELECT max(i) FROM llm_job_submit(array_fill('x'::text, ARRAY[90])) i});
 	ok(llm_wait_for(sub { one(q{SELECT reason FROM llm.job_workers WHERE owner = 'a'::regrole AND state = 'paused'}) =~ /quota of requests in flight/ }),
 		'all jobs held for too long: the worker ends and says why');
 	is(one("SELECT state, attempts, sqlstate FROM llm.jobs WHERE id = $last"), 'queued|0|53400', 'with all of them at once');
