@@ -282,7 +282,7 @@ sub llm_answers
 	return join "\n", map { "row $_" } 1 .. $n;
 }
 
-# The state after an event: a call is answered, no backend hangs, no request is left in the engine, no
+# The state after an event: a call is answered, no backend hangs, no request is left in the engine or counted, no
 # page is lost, one engine runs, and the cluster was reset as often as told. resets: 0 by default;
 # model: 'echo' by default.
 sub llm_is_well
