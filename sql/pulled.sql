@@ -87,6 +87,8 @@ SELECT * FROM three_ways($$SELECT p.id FROM p JOIN r ON r.pid = p.id WHERE llm_g
 SELECT * FROM three_ways($$SELECT p.id, s FROM p JOIN r ON r.pid = p.id, LATERAL generate_series(r.id, r.id + nextval('seq') * 0) s WHERE llm_generate(r.body) > 'b2' AND p.price > 45$$);
 -- nor columns of FROM that may fail for rows that do not pass, unless the condition reads them
 SELECT * FROM three_ways($$SELECT s.x FROM (SELECT *, 1 / (id - 45) AS x FROM r) s JOIN p ON p.id = s.pid WHERE llm_generate(s.body) <> 'b45' AND p.price > 45$$);
+SELECT * FROM three_ways($$SELECT s.x FROM (SELECT *, id AS x FROM r UNION ALL SELECT *, 1 / (id - 45) FROM r) s JOIN p ON p.id = s.pid WHERE llm_generate(s.body) <> 'b45' AND p.price > 45$$);
+SELECT * FROM three_ways($$SELECT j.x FROM ((SELECT *, 1 / (id - 45) AS x FROM r) s JOIN p ON p.id = s.pid) j (rid, pid, body, x) WHERE llm_generate(j.body) <> 'b45' AND j.price > 45$$);
 SELECT * FROM three_ways($$SELECT s.id FROM (SELECT *, 1 / (id - 45) AS x FROM r) s JOIN p ON p.id = s.pid WHERE llm_generate(s.body) <> 'b45' AND p.price > 45$$);
 SELECT * FROM three_ways($$SELECT s.x FROM (SELECT *, 'x' || body AS x FROM r) s JOIN p ON p.id = s.pid WHERE llm_generate(s.x) > 'xb2' AND p.price > 45$$);
 SELECT * FROM three_ways($$SELECT p.id, one FROM p JOIN (SELECT *, llm_generate(body, max_tokens => 1) AS one FROM r OFFSET 0) r ON r.pid = p.id WHERE llm_generate(r.body) > 'b2' AND p.price > 45$$);

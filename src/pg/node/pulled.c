@@ -332,14 +332,45 @@ fence_off(Query *query, List *quals)
 static bool
 is_plain_select(const Query *query)
 {
-	return query->setOperations == NULL && !query->hasAggs && !query->hasWindowFuncs &&
-		   !query->hasTargetSRFs && query->groupClause == NIL && query->groupingSets == NIL &&
-		   query->havingQual == NULL && query->distinctClause == NIL && query->sortClause == NIL &&
-		   query->limitCount == NULL && query->limitOffset == NULL;
+	return !query->hasAggs && !query->hasWindowFuncs && !query->hasTargetSRFs &&
+		   query->groupClause == NIL && query->groupingSets == NIL && query->havingQual == NULL &&
+		   query->distinctClause == NIL && query->sortClause == NIL && query->limitCount == NULL &&
+		   query->limitOffset == NULL;
 }
 
-/* May computing expr, of query's level, fail for a row? In a plain sub-select of FROM it would be
+static bool may_fail(const Query *query, Node *expr);
+
+/* May computing this column (0 = any) of a sub-select of FROM fail for a row? A plain one's would be
  * computed in j, for rows that the conditions above j remove. */
+static bool
+column_may_fail(const Query *select, AttrNumber attno)
+{
+	ListCell *lc;
+
+	check_stack_depth();
+	foreach (lc, select->setOperations != NULL ? select->rtable : NIL)
+	{
+		const RangeTblEntry *member = lfirst_node(RangeTblEntry, lc);
+
+		if (member->rtekind == RTE_SUBQUERY && column_may_fail(member->subquery, attno))
+			return true;
+	}
+	if (select->setOperations != NULL || !is_plain_select(select))
+		return false;
+	foreach (lc, select->targetList)
+	{
+		TargetEntry *entry = lfirst_node(TargetEntry, lc);
+		Node *expr = (Node *) entry->expr;
+
+		if (attno > 0 && entry->resno != attno)
+			continue;
+		if (contain_leaked_vars(expr) || may_fail(select, expr))
+			return true;
+	}
+	return false;
+}
+
+/* The same for the columns that an expression of query's level reads. */
 static bool
 may_fail(const Query *query, Node *expr)
 {
@@ -350,24 +381,15 @@ may_fail(const Query *query, Node *expr)
 	{
 		const Var *var = lfirst_node(Var, lc);
 		const RangeTblEntry *rte = rt_fetch(var->varno, query->rtable);
-		const Query *inner = rte->rtekind == RTE_SUBQUERY ? rte->subquery : query;
-		List *columns = rte->rtekind == RTE_JOIN ? rte->joinaliasvars : NIL;
-		ListCell *column;
+		Node *joined = NULL;
 
-		if (inner != query && is_plain_select(inner))
-			columns = inner->targetList;
-		foreach (column, columns)
-		{
-			bool other = var->varattno > 0 && var->varattno != foreach_current_index(column) + 1;
-			Node *node = (Node *) lfirst(column);
-
-			if (node == NULL || other)
-				continue;
-			if (inner != query)
-				node = (Node *) ((TargetEntry *) node)->expr;
-			if ((inner != query && contain_leaked_vars(node)) || may_fail(inner, node))
-				return true;
-		}
+		if (rte->rtekind == RTE_SUBQUERY && column_may_fail(rte->subquery, var->varattno))
+			return true;
+		if (rte->rtekind == RTE_JOIN)
+			joined = var->varattno > 0 ? list_nth(rte->joinaliasvars, var->varattno - 1)
+									   : (Node *) rte->joinaliasvars;
+		if (joined != NULL && may_fail(query, joined))
+			return true;
 	}
 	return false;
 }
