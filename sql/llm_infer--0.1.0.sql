@@ -330,6 +330,54 @@ SELECT CASE WHEN w.role OPERATOR(pg_catalog.<>) 0::oid THEN w.role::pg_catalog.r
 	w.until
 FROM llm.stat_get_job_workers() AS w;
 
+-- ---- enrichment: what is to be done is in the tables themselves; rows that failed are here ----
+
+CREATE TABLE llm.enrich_failures (
+	relation oid,
+	target name,
+	key jsonb,
+	row_xmin xid NOT NULL, -- the version of the row that failed
+	role oid NOT NULL,
+	attempts int NOT NULL,
+	failed timestamptz NOT NULL,
+	sqlstate text NOT NULL,
+	message text NOT NULL,
+	PRIMARY KEY (relation, target, key)
+);
+
+CREATE PROCEDURE llm_enrich(
+	relation regclass,
+	target name,
+	prompt text DEFAULT NULL,
+	expr text DEFAULT NULL,
+	filter text DEFAULT NULL,
+	batch_size int DEFAULT 64,
+	max_rows bigint DEFAULT NULL,
+	concurrency int DEFAULT 128,
+	model text DEFAULT NULL,
+	max_tokens int DEFAULT NULL,
+	temperature float8 DEFAULT NULL,
+	seed bigint DEFAULT NULL,
+	response_format jsonb DEFAULT NULL,
+	on_error text DEFAULT NULL,
+	options jsonb DEFAULT NULL)
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'llm_enrich';
+
+CREATE VIEW llm.failed_rows WITH (security_barrier) AS
+SELECT c.oid::pg_catalog.regclass AS relation,
+	f.target,
+	f.key,
+	f.attempts,
+	f.failed,
+	r.rolname AS role,
+	f.sqlstate,
+	f.message
+FROM llm.enrich_failures AS f
+	JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) f.relation
+	LEFT JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) f.role
+WHERE pg_catalog.pg_has_role(f.role, 'USAGE') OR pg_catalog.pg_has_role(c.relowner, 'USAGE');
+
 -- ---- watching ----
 
 CREATE FUNCTION llm.stat_get_engine(
@@ -556,7 +604,7 @@ FROM llm.stat_get_prefixes() AS p
 
 REVOKE ALL ON FUNCTION llm_engine_restart() FROM PUBLIC;
 GRANT USAGE ON SCHEMA llm TO PUBLIC;
-GRANT SELECT ON llm.jobs, llm.job_workers TO PUBLIC;
+GRANT SELECT ON llm.jobs, llm.job_workers, llm.failed_rows TO PUBLIC;
 GRANT SELECT ON SEQUENCE llm.job_ids, llm.job_expired TO PUBLIC; -- pg_dump reads them always
 GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_models, llm.stat_activity, llm.stat_users, llm.prefix_cache TO PUBLIC;
 GRANT SELECT ON llm.quotas TO pg_monitor;
@@ -578,6 +626,8 @@ COMMENT ON SEQUENCE llm.job_ids IS 'ids of jobs';
 COMMENT ON SEQUENCE llm.job_expired IS 'the greatest id of a job that was removed after llm_infer.job_retention';
 COMMENT ON VIEW llm.jobs IS 'jobs that one may see: those of roles that one is a member of, all for pg_monitor';
 COMMENT ON VIEW llm.job_workers IS 'background workers of this database''s jobs, and why there is none; the launcher has no owner';
+COMMENT ON TABLE llm.enrich_failures IS 'rows that llm_enrich could not do; read through llm.failed_rows';
+COMMENT ON VIEW llm.failed_rows IS 'rows that llm_enrich could not do, with their errors: one''s own calls and tables';
 COMMENT ON VIEW llm.stat_users IS 'what roles have asked of the engine and what their quotas leave; own rows, all for pg_monitor';
 COMMENT ON VIEW llm.prefix_cache IS 'blocks of prompts that are kept, and what they saved; those that one shares, all for pg_monitor';
 COMMENT ON VIEW llm.stat_models IS 'models in the engine''s memory: weights, KV cache, last use';
@@ -605,6 +655,8 @@ COMMENT ON FUNCTION llm_job_cancel(bigint)
 	IS 'cancel a job; false when it had ended';
 COMMENT ON FUNCTION llm_job_wait(bigint, interval)
 	IS 'wait for the end of a job, at most so long; returns its state';
+COMMENT ON PROCEDURE llm_enrich(regclass, name, text, text, text, int, bigint, int, text, int, float8, bigint, jsonb, text, jsonb)
+	IS 'fill a column by generated values, batch by batch; called again it goes on';
 COMMENT ON FUNCTION llm_pin_prefix(text, text)
 	IS 'keep the beginning of prompts in the prefix cache; returns its tokens';
 COMMENT ON FUNCTION llm_unpin_prefix(text, text)

@@ -1,0 +1,352 @@
+/*
+ * pg/enrich/enrich.c - CALL llm_enrich(...): fill a column by generated values, batch by batch.
+ *
+ * What is to be done is what the table says: rows whose target is NULL, that the filter lets through and
+ * that have a prompt. So there is nothing to resume from: a call that dies leaves the rows that it has
+ * committed, and the next does the others. Transactions are those of enrich_rows.h; between them this waits
+ * without a snapshot.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "pg/catalog.h"
+#include "pg/client.h"
+#include "pg/compat.h"
+#include "pg/enrich/enrich_rows.h"
+#include "pg/guc.h"
+#include "storage/latch.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/jsonb.h"
+#include "utils/memutils.h"
+#include "utils/numeric.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+LLM_EXPORTS_BEGIN
+PG_FUNCTION_INFO_V1(llm_enrich);
+LLM_EXPORTS_END
+
+#define ROWS_MAX 1000      /* of batch_size and concurrency: each row in work is a lock */
+#define ATTEMPTS_DEFAULT 3 /* of a version of a row, over all calls */
+#define TICK_MS 20         /* one wait for the oldest answer */
+#define WRITE_MS 1000      /* what is finished is written after that, be it a batch or not */
+#define LATE_MS 100        /* between looks at rows that others have locked */
+#define NOTICE_MS 1000     /* between notices */
+
+/* Places of the arguments in SQL. */
+enum
+{
+	ARG_RELATION,
+	ARG_TARGET,
+	ARG_PROMPT,
+	ARG_EXPR,
+	ARG_FILTER,
+	ARG_BATCH_SIZE,
+	ARG_MAX_ROWS,
+	ARG_CONCURRENCY,
+	ARG_MODEL,
+	ARG_MAX_TOKENS,
+	ARG_TEMPERATURE,
+	ARG_SEED,
+	ARG_RESPONSE_FORMAT,
+	ARG_ON_ERROR,
+	ARG_OPTIONS
+};
+
+/* ---- arguments ---- */
+
+/* Where a procedure may commit; before anything else is done. */
+static void
+check_context(FunctionCallInfo fcinfo)
+{
+	LlmFailure f;
+
+	if (fcinfo->context == NULL || !IsA(fcinfo->context, CallContext) ||
+		castNode(CallContext, fcinfo->context)->atomic || IsSubTransaction())
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
+				 errmsg("llm_enrich commits after each batch and cannot do so here"),
+				 errhint("CALL it alone: outside of a transaction block, of functions and of "
+						 "blocks with EXCEPTION, as the only statement of its string.")));
+	PreventCommandDuringRecovery("CALL llm_enrich()");
+	PreventCommandIfReadOnly("CALL llm_enrich()");
+	if (!llm_client_available(&f))
+		llm_failure_raise(&f);
+}
+
+static char *
+text_argument(FunctionCallInfo fcinfo, int i)
+{
+	return PG_ARGISNULL(i) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(i));
+}
+
+static int64
+number_argument(FunctionCallInfo fcinfo, int i, const char *name, int64 fallback, int64 max)
+{
+	int64 n = PG_ARGISNULL(i)     ? fallback
+			  : i == ARG_MAX_ROWS ? PG_GETARG_INT64(i)
+								  : PG_GETARG_INT32(i);
+
+	if (!PG_ARGISNULL(i) && (n < 1 || n > max))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("%s must be between 1 and " INT64_FORMAT, name, max)));
+	return n;
+}
+
+/* The key of the options that calls do not know. */
+static int
+take_max_attempts(NullableDatum *options)
+{
+	static const char key[] = "max_attempts";
+	Jsonb *json = options->isnull ? NULL : DatumGetJsonbP(options->value);
+	JsonbValue *value;
+	int64 n = 0;
+
+	if (json == NULL || !JB_ROOT_IS_OBJECT(json))
+		return ATTEMPTS_DEFAULT;
+	value = getKeyJsonValueFromContainer(&json->root, key, (int) strlen(key), NULL);
+	if (value == NULL)
+		return ATTEMPTS_DEFAULT;
+	if (value->type == jbvNumeric)
+		n = DatumGetInt64(DirectFunctionCall1(numeric_int8, NumericGetDatum(value->val.numeric)));
+	if (n < 1 || n > ROWS_MAX)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("option \"%s\" must be an integer from 1 to %d", key, ROWS_MAX)));
+	options->value = DirectFunctionCall2(jsonb_delete, JsonbPGetDatum(json),
+										 PointerGetDatum(cstring_to_text(key)));
+	return (int) n;
+}
+
+/* The arguments of a call for each row; errors in them come here and not with the first row. True when a
+ * row's error shall end the whole. */
+static bool
+read_call(LlmEnrich *e, FunctionCallInfo fcinfo)
+{
+	static const struct
+	{
+		int to;
+		int from;
+	} places[] = {
+		{LLM_ARG_MODEL, ARG_MODEL},
+		{LLM_ARG_MAX_TOKENS, ARG_MAX_TOKENS},
+		{LLM_ARG_TEMPERATURE, ARG_TEMPERATURE},
+		{LLM_ARG_SEED, ARG_SEED},
+		{LLM_ARG_RESPONSE_FORMAT, ARG_RESPONSE_FORMAT},
+		{LLM_ARG_ON_ERROR, ARG_ON_ERROR},
+		{LLM_ARG_OPTIONS, ARG_OPTIONS},
+	};
+	LlmOptions o;
+	LlmFailure f;
+
+	for (int i = 0; i < LLM_ARG_COUNT; i++)
+		e->args[i].isnull = true;
+	for (Size i = 0; i < lengthof(places); i++)
+		e->args[places[i].to] = fcinfo->args[places[i].from];
+	e->max_attempts = take_max_attempts(&e->args[LLM_ARG_OPTIONS]);
+	if (!llm_options_read(&o, e->args, &f) || llm_catalog_find_model(o.model, true, &f) == NULL)
+		llm_failure_raise(&f);
+	/* A row that fails is no reason to end, unless the call says so: the setting is for statements. */
+	return !e->args[LLM_ARG_ON_ERROR].isnull && o.on_error == LLM_ON_ERROR_ERROR;
+}
+
+static void
+read_target(LlmEnrich *e, FunctionCallInfo fcinfo)
+{
+	char *template = text_argument(fcinfo, ARG_PROMPT);
+	char *expr = text_argument(fcinfo, ARG_EXPR);
+
+	if (PG_ARGISNULL(ARG_RELATION) || PG_ARGISNULL(ARG_TARGET))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+						errmsg("relation and target must not be NULL")));
+	if ((template == NULL) == (expr == NULL))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("llm_enrich needs either prompt or expr"),
+						errhint("prompt is a template such as 'Summarise: {body}', expr an SQL "
+								"expression that gives the prompt.")));
+	e->target =
+		llm_enrich_target_open(PG_GETARG_OID(ARG_RELATION), NameStr(*PG_GETARG_NAME(ARG_TARGET)),
+							   template, expr, text_argument(fcinfo, ARG_FILTER));
+}
+
+/* ---- the loop ---- */
+
+static int
+count_unanswered(const LlmEnrich *e)
+{
+	int n = 0;
+
+	for (int i = 0; i < e->n_rows; i++)
+		n += llm_call_finished(e->rows[i].call) ? 0 : 1;
+	return n;
+}
+
+/* Claim rows when half of the engine's are answered. False when nothing is left to claim. */
+static bool
+claim(LlmEnrich *e)
+{
+	int64 left = e->max_rows < 0 ? ROWS_MAX : e->max_rows - e->n_claimed;
+	int n = e->concurrency - count_unanswered(e);
+
+	n = (int) Min(Min(n, e->concurrency + e->batch_size - e->n_rows), left);
+	if (e->next == e->n_list || left == 0)
+		return false;
+	if (n < Min(e->concurrency / 2 + 1, left))
+		return true;
+	llm_enrich_begin(e);
+	llm_enrich_rows_claim(e, n);
+	MemoryContextSwitchTo(e->cxt);
+	SPI_commit();
+	return true;
+}
+
+/* Say how far it is. Rows that are to be done beyond the list are not counted. */
+static void
+tell(const LlmEnrich *e, bool last)
+{
+	int64 done = e->n_written + e->n_failed;
+	int64 total = done + e->n_rows + e->n_list - e->next;
+	double seconds = Max((double) (GetCurrentTimestamp() - e->started) / 1e6, 1e-3);
+
+	if (e->max_rows >= 0)
+		total = Min(total, e->max_rows);
+	if (last)
+		ereport(NOTICE, (errmsg("llm_enrich wrote " INT64_FORMAT " rows of \"%s\", " INT64_FORMAT
+								" failed, " INT64_FORMAT " changed meanwhile",
+								e->n_written, e->target->name, e->n_failed, e->n_lost)));
+	else
+		ereport(NOTICE,
+				(errmsg("llm_enrich: " INT64_FORMAT " of " INT64_FORMAT
+						"%s rows of \"%s\", " INT64_FORMAT " failed, %.1f rows/s, %.0f s left",
+						done, total, e->cut ? " or more" : "", e->target->name, e->n_failed,
+						(double) done / seconds,
+						done > 0 ? seconds * (double) (total - done) / (double) done : 0.0)));
+}
+
+/* Wait without a snapshot until a batch is finished, or all are, or some for long. */
+static void
+await(LlmEnrich *e)
+{
+	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), WRITE_MS);
+	int i = 0;
+
+	InvalidateCatalogSnapshot();
+	for (;;)
+	{
+		int n_unanswered = count_unanswered(e);
+		int n_late = 0;
+
+		for (int k = 0; k < e->n_rows; k++)
+			n_late += e->rows[k].hold == LLM_ENRICH_NOT_NOW ? 1 : 0;
+		if (n_unanswered == 0 || e->n_rows - n_unanswered - n_late >= e->batch_size ||
+			(e->n_rows > n_unanswered && GetCurrentTimestamp() >= until))
+			break;
+		while (llm_call_finished(e->rows[i].call))
+			i++;
+		(void) llm_call_wait_at_most(e->rows[i].call, TICK_MS);
+	}
+}
+
+/* All that is left is locked by others: look again later. */
+static void
+rest(LlmEnrich *e)
+{
+	static uint32 wait_event = 0;
+
+	for (int i = 0; i < e->n_rows; i++)
+		if (e->rows[i].hold != LLM_ENRICH_NOT_NOW)
+			return;
+	if (e->n_rows == 0)
+		return;
+	InvalidateCatalogSnapshot();
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LATE_MS,
+					 llm_compat_wait_event(&wait_event, "LlmInferLocked"));
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* Do what the list has. True when rows were claimed. */
+static bool
+run_pass(LlmEnrich *e, bool stops)
+{
+	TimestampTz told = e->started;
+	int64 before = e->n_claimed;
+
+	for (;;)
+	{
+		int64 claimed = e->n_claimed;
+		bool more;
+
+		CHECK_FOR_INTERRUPTS();
+		more = claim(e);
+		if (e->n_rows == 0 && !more)
+			return e->n_claimed > before;
+		if (e->n_rows == 0)
+			continue;
+		await(e);
+		llm_enrich_write(e);
+		if (e->stop.sqlstate != 0)
+			llm_failure_raise(&e->stop);
+		if (stops && e->n_failed > 0)
+			llm_failure_raise(&e->failure);
+		if (GetCurrentTimestamp() >= TimestampTzPlusMilliseconds(told, NOTICE_MS))
+		{
+			tell(e, false);
+			told = GetCurrentTimestamp();
+		}
+		if (e->n_claimed == claimed)
+			rest(e);
+	}
+}
+
+static void
+run(LlmEnrich *e, bool stops)
+{
+	do
+	{
+		llm_enrich_begin(e);
+		if (e->claim == NULL)
+			llm_enrich_rows_prepare(e);
+		llm_enrich_rows_list(e);
+		MemoryContextSwitchTo(e->cxt);
+		SPI_commit();
+	} while (run_pass(e, stops) && e->n_claimed != e->max_rows);
+	tell(e, true);
+}
+
+Datum
+llm_enrich(PG_FUNCTION_ARGS)
+{
+	LlmEnrich e = {0};
+	bool stops;
+
+	check_context(fcinfo);
+	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	e.cxt = CurrentMemoryContext;
+	e.work = AllocSetContextCreate(e.cxt, "llm_enrich transaction", ALLOCSET_DEFAULT_SIZES);
+	e.started = GetCurrentTimestamp();
+	stops = read_call(&e, fcinfo);
+	e.batch_size = (int) number_argument(fcinfo, ARG_BATCH_SIZE, "batch_size", 64, ROWS_MAX);
+	e.concurrency = (int) number_argument(fcinfo, ARG_CONCURRENCY, "concurrency", 128, ROWS_MAX);
+	e.max_rows = number_argument(fcinfo, ARG_MAX_ROWS, "max_rows", -1, PG_INT64_MAX);
+	read_target(&e, fcinfo);
+	e.rows = palloc(sizeof(LlmEnrichRow) * (e.concurrency + e.batch_size));
+	e.leased = palloc(sizeof(LlmEnrichPlace) * (2 * e.concurrency + e.batch_size));
+	PG_TRY();
+	{
+		run(&e, stops);
+	}
+	PG_FINALLY();
+	{
+		llm_enrich_rows_end(&e);
+	}
+	PG_END_TRY();
+	SPI_finish();
+	PG_RETURN_VOID();
+}

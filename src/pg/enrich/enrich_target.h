@@ -1,0 +1,47 @@
+/*
+ * pg/enrich/enrich_target.h - what an enrichment works on: table, column, key, prompt; as SQL.
+ *
+ * Statements name the table and its columns with their schema and quotes, and operators of ours with
+ * theirs, for the caller's search_path is in force: the caller's own SQL (filter, expr) needs it.
+ */
+#ifndef LLM_PG_ENRICH_ENRICH_TARGET_H
+#define LLM_PG_ENRICH_ENRICH_TARGET_H
+
+#include "postgres.h"
+
+#include "access/attnum.h"
+#include "fmgr.h"
+
+typedef struct LlmEnrichTarget
+{
+	Oid relid;
+	char *schema; /* names as they are */
+	char *name;
+	NameData column;
+	AttrNumber attno;
+	Oid type; /* of the column */
+	int32 typmod;
+	FmgrInfo input; /* of the type */
+	Oid ioparam;
+	bool trims;   /* blanks around an answer are no part of a value */
+	char *table;  /* "schema"."name" AS "name" */
+	char *alias;  /* "name" */
+	char *value;  /* "name"."column" */
+	char *key;    /* jsonb expression of the primary key */
+	char *todo;   /* condition: which rows are to be done */
+	char *prompt; /* text expression */
+} LlmEnrichTarget;
+
+/* Look at the table and the column, as the current user, and make SQL of a template or of an
+ * expression (the other is NULL), and a filter (NULL = none). In CurrentMemoryContext. Raises what is
+ * wrong with any of them. */
+extern LlmEnrichTarget *llm_enrich_target_open(Oid relid, const char *column, const char *template,
+											   const char *expr, const char *filter);
+
+/* Lock the table for this transaction; raises an error when its name is not what it was. */
+extern void llm_enrich_target_lock(const LlmEnrichTarget *t);
+
+/* The value of an answer by the type's input function, in CurrentMemoryContext. Raises its errors. */
+extern Datum llm_enrich_target_value(LlmEnrichTarget *t, char *answer);
+
+#endif

@@ -1,0 +1,95 @@
+/*
+ * pg/enrich/enrich_template.c - compile a template over a row's columns to a SQL expression.
+ *
+ * {name} is a column by its exact name, in the way that a cast to text shows it; {{ and }} are braces, and a
+ * lone } is itself. Nothing is put into the template but by that: values are not scanned for braces.
+ */
+#include "postgres.h"
+
+#include "pg/enrich/enrich_template.h"
+
+#include "utils/builtins.h"
+
+/* The columns, for an error. */
+static char *
+column_names(Relation rel)
+{
+	TupleDesc desc = RelationGetDescr(rel);
+	StringInfoData names;
+
+	initStringInfo(&names);
+	for (int i = 0; i < desc->natts; i++)
+		if (!TupleDescAttr(desc, i)->attisdropped)
+			appendStringInfo(&names, "%s%s", names.len > 0 ? ", " : "",
+							 NameStr(TupleDescAttr(desc, i)->attname));
+	return names.data;
+}
+
+static AttrNumber
+find_column(Relation rel, const char *name)
+{
+	TupleDesc desc = RelationGetDescr(rel);
+
+	for (int i = 0; i < desc->natts; i++)
+		if (!TupleDescAttr(desc, i)->attisdropped &&
+			strcmp(NameStr(TupleDescAttr(desc, i)->attname), name) == 0)
+			return (AttrNumber) (i + 1);
+	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
+					errmsg("template names \"%s\", which is no column of table \"%s\"", name,
+						   RelationGetRelationName(rel)),
+					errdetail("Its columns are: %s.", column_names(rel)),
+					errhint("Write {{ for a brace.")));
+	return InvalidAttrNumber;
+}
+
+/* Append what has been gathered as a literal. */
+static void
+flush_literal(StringInfo literal, StringInfo prompt)
+{
+	if (literal->len > 0)
+		appendStringInfo(prompt, " OPERATOR(pg_catalog.||) %s", quote_literal_cstr(literal->data));
+	resetStringInfo(literal);
+}
+
+void
+llm_enrich_template_compile(const char *template, Relation rel, const char *alias,
+							AttrNumber target, StringInfo prompt, StringInfo todo)
+{
+	StringInfoData literal;
+
+	initStringInfo(&literal);
+	appendStringInfoString(prompt, "''::pg_catalog.text");
+	for (const char *p = template; *p != '\0'; p++)
+	{
+		const char *end;
+		char *name;
+		const char *column;
+
+		if (*p != '{' || p[1] == '{')
+		{
+			appendStringInfoChar(&literal, *p);
+			p += (*p == '{' || *p == '}') && p[1] == *p ? 1 : 0;
+			continue;
+		}
+		end = strchr(p, '}');
+		if (end == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("template has a { without a }, at byte %d", (int) (p - template) + 1),
+					 errhint("Write {{ for a brace.")));
+		name = pnstrdup(p + 1, end - p - 1);
+		if (find_column(rel, name) == target)
+			ereport(
+				ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("template names the target \"%s\", which is NULL in all rows to be done",
+						name)));
+		flush_literal(&literal, prompt);
+		column = quote_identifier(name);
+		appendStringInfo(prompt, " OPERATOR(pg_catalog.||) CAST(%s.%s AS pg_catalog.text)", alias,
+						 column);
+		appendStringInfo(todo, " AND CAST(%s.%s AS pg_catalog.text) IS NOT NULL", alias, column);
+		p = end;
+	}
+	flush_literal(&literal, prompt);
+}

@@ -1,0 +1,317 @@
+/*
+ * pg/enrich/enrich_write.c - write the answers of finished rows, in one transaction; see enrich_rows.h.
+ *
+ * Answers become values; rows that nobody has changed or locked since their claim are locked and
+ * written in one subtransaction, with deferred constraints checked in it, and when that fails by halves, so
+ * that an error is that of its own row. No lock is waited for: a row that somebody has locked is
+ * written another time.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pg/enrich/enrich_rows.h"
+#include "pg/enrich/enrich_table.h"
+#include "tcop/pquery.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+
+/* The finished rows. */
+typedef struct Batch
+{
+	int n;
+	LlmEnrichRow **rows; /* [n] */
+} Batch;
+
+typedef void (*Step)(LlmEnrich *e, Batch *b, int from, int to);
+
+/* Run a step on rows [from, to) in a subtransaction. Its error, in e->work; NULL = none. Errors of the
+ * server's state say nothing about rows and are raised. */
+static ErrorData *
+guarded(LlmEnrich *e, Step step, Batch *b, int from, int to)
+{
+	ResourceOwner owner = CurrentResourceOwner;
+	MemoryContext cxt = CurrentMemoryContext;
+	ErrorData *volatile error = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		step(e, b, from, to);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	if (error != NULL)
+	{
+		int class = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+
+		if (class == ERRCODE_INSUFFICIENT_RESOURCES || class == ERRCODE_OPERATOR_INTERVENTION ||
+			class == ERRCODE_SYSTEM_ERROR)
+			ReThrowError(error);
+	}
+	return error;
+}
+
+static void
+fail(LlmEnrichRow *row, const ErrorData *error)
+{
+	row->failure.sqlstate = error->sqlerrcode;
+	row->failure.message = MemoryContextStrdup(row->cxt, error->message);
+}
+
+/* ---- rows ---- */
+
+/* The parameters that say "this version of this row". */
+static void
+set_identity(LlmEnrichRow *row, Datum *values)
+{
+	values[0] = PointerGetDatum(&row->place.tid);
+	values[1] = ObjectIdGetDatum(row->place.table);
+	values[2] = TransactionIdGetDatum(row->xmin);
+	values[3] = row->key;
+}
+
+/* The number of rows that a statement finds, or gives back. */
+static uint64
+run(SPIPlanPtr plan, Datum *values)
+{
+	int rc = SPI_execute_plan(plan, values, NULL, false, 0);
+
+	if (rc < 0)
+		elog(ERROR, "could not write a row: %s", SPI_result_code_string(rc));
+	return SPI_processed;
+}
+
+static bool
+find(SPIPlanPtr plan, Datum *values)
+{
+	uint64 n = run(plan, values);
+
+	SPI_freetuptable(SPI_tuptable);
+	return n > 0;
+}
+
+/* Lock a row if it is what it was. */
+static void
+hold(LlmEnrich *e, LlmEnrichRow *row, Datum *values)
+{
+	if (find(e->take, values))
+		row->hold = LLM_ENRICH_OURS;
+	else
+		row->hold = find(e->look, values) ? LLM_ENRICH_NOT_NOW : LLM_ENRICH_LOST;
+}
+
+static bool
+is_due(const LlmEnrichRow *row)
+{
+	return row->hold != LLM_ENRICH_LOST && row->failure.sqlstate == 0;
+}
+
+/* ---- values ---- */
+
+static void
+convert(LlmEnrich *e, Batch *b, int from, int to)
+{
+	for (int i = from; i < to; i++)
+	{
+		LlmEnrichRow *row = b->rows[i];
+		MemoryContext old;
+		bool isnull;
+		bool failed;
+
+		if (!is_due(row) || row->converted)
+			continue;
+		old = MemoryContextSwitchTo(row->cxt);
+		row->value =
+			llm_enrich_target_value(e->target, TextDatumGetCString(
+												   llm_call_result(row->call, &isnull, &failed)));
+		MemoryContextSwitchTo(old);
+		row->converted = true;
+	}
+}
+
+static void
+convert_all(LlmEnrich *e, Batch *b)
+{
+	for (int i = 0; i < b->n; i++)
+	{
+		LlmEnrichRow *row = b->rows[i];
+		const LlmFailure *f = llm_call_failure(row->call);
+
+		if (f == NULL)
+			continue;
+		if (llm_failure_hideable(f))
+			row->failure = *f;
+		else
+		{
+			row->hold = LLM_ENRICH_LOST; /* and called again some day */
+			e->stop = *f;
+		}
+	}
+	for (int from = 0; from < b->n;)
+	{
+		ErrorData *error = guarded(e, convert, b, from, b->n);
+
+		if (error == NULL)
+			return;
+		/* it is the first's that is not converted */
+		while (!is_due(b->rows[from]) || b->rows[from]->converted)
+			from++;
+		fail(b->rows[from++], error);
+	}
+}
+
+/* ---- writing ---- */
+
+static void
+update(LlmEnrich *e, Batch *b, int from, int to)
+{
+	Datum values[5];
+	bool isnull;
+
+	for (int i = from; i < to; i++)
+	{
+		if (!is_due(b->rows[i]))
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		set_identity(b->rows[i], values);
+		/* in the same subtransaction: otherwise the row would get a multixact */
+		hold(e, b->rows[i], values);
+		if (b->rows[i]->hold != LLM_ENRICH_OURS)
+			continue;
+		values[4] = b->rows[i]->value;
+		if (run(e->update, values) == 0 ||
+			DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)))
+			ereport(ERROR, (errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
+							errmsg("a trigger or rule kept the value out of the row")));
+		SPI_freetuptable(SPI_tuptable);
+	}
+	(void) SPI_execute("SET CONSTRAINTS ALL IMMEDIATE", false, 0);
+}
+
+static void
+update_range(LlmEnrich *e, Batch *b, int from, int to)
+{
+	ErrorData *error = guarded(e, update, b, from, to);
+
+	if (error == NULL)
+		return;
+	CHECK_FOR_INTERRUPTS();
+	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK)
+	{
+		/* a deadlock, through triggers or foreign keys: not the rows' fault */
+		for (int i = from; i < to; i++)
+			b->rows[i]->hold = is_due(b->rows[i]) ? LLM_ENRICH_NOT_NOW : b->rows[i]->hold;
+	}
+	else if (to - from == 1)
+		fail(b->rows[from], error);
+	else
+	{
+		update_range(e, b, from, from + (to - from) / 2);
+		update_range(e, b, from + (to - from) / 2, to);
+	}
+}
+
+/* Keep the errors, and forget those of rows that are written now. */
+static void
+note_failures(LlmEnrich *e, Batch *b)
+{
+	Datum *written = palloc(sizeof(Datum) * Max(b->n, 1));
+	Datum values[4];
+	int n_written = 0;
+
+	for (int i = 0; i < b->n; i++)
+	{
+		LlmEnrichRow *row = b->rows[i];
+
+		if (is_due(row) && row->hold == LLM_ENRICH_OURS)
+			written[n_written++] = row->key;
+		if (row->failure.sqlstate == 0)
+			continue;
+		set_identity(row, values);
+		row->hold = find(e->look, values) ? LLM_ENRICH_OURS : LLM_ENRICH_LOST;
+		if (row->hold == LLM_ENRICH_OURS)
+			llm_enrich_table_note(e->target, row->key, row->xmin, row->failure.sqlstate,
+								  row->failure.message);
+	}
+	llm_enrich_table_clear(e->target, written, n_written);
+}
+
+/* ---- the transaction ---- */
+
+void
+llm_enrich_begin(LlmEnrich *e)
+{
+	/* Each transaction is one step: what others have committed before it counts. */
+	if (!FirstSnapshotSet)
+		XactIsoLevel = XACT_READ_COMMITTED;
+	llm_enrich_target_lock(e->target);
+	EnsurePortalSnapshotExists();
+	MemoryContextReset(e->work);
+	MemoryContextSwitchTo(e->work);
+}
+
+/* After the commit: what has come of a row. */
+static void
+count(LlmEnrich *e, const LlmEnrichRow *row)
+{
+	if (row->hold == LLM_ENRICH_LOST)
+		e->n_lost++;
+	else if (row->failure.sqlstate == 0)
+		e->n_written++;
+	else
+	{
+		MemoryContext old = MemoryContextSwitchTo(e->cxt);
+
+		if (e->n_failed++ == 0)
+			llm_failure_set(&e->failure, row->failure.sqlstate, "%s", row->failure.message);
+		MemoryContextSwitchTo(old);
+	}
+}
+
+void
+llm_enrich_write(LlmEnrich *e)
+{
+	Batch b = {0};
+
+	llm_enrich_begin(e);
+	b.rows = palloc(sizeof(LlmEnrichRow *) * Max(e->n_rows, 1));
+	for (int i = 0; i < e->n_rows; i++)
+		if (llm_call_finished(e->rows[i].call))
+			b.rows[b.n++] = &e->rows[i];
+	convert_all(e, &b);
+	update_range(e, &b, 0, b.n);
+	note_failures(e, &b);
+	MemoryContextSwitchTo(e->cxt);
+	if (e->stop.sqlstate != 0)
+	{
+		/* its strings are a row's */
+		LlmFailure f = e->stop;
+
+		llm_failure_set(&e->stop, f.sqlstate, "%s", f.message);
+		e->stop.detail = f.detail ? pstrdup(f.detail) : NULL;
+		e->stop.hint = f.hint ? pstrdup(f.hint) : NULL;
+	}
+	SPI_commit();
+	for (int i = e->n_rows - 1; i >= 0; i--)
+	{
+		LlmEnrichRow *row = &e->rows[i];
+
+		if (!llm_call_finished(row->call) || row->hold == LLM_ENRICH_NOT_NOW)
+			continue;
+		count(e, row);
+		llm_enrich_rows_drop(e, i);
+	}
+}
