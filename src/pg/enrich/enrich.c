@@ -38,6 +38,7 @@ LLM_EXPORTS_END
 #define WRITE_MS 1000      /* what is finished is written after that, be it a batch or not */
 #define LATE_MS 100        /* between looks at rows that others have locked */
 #define NOTICE_MS 1000     /* between notices */
+#define VAIN_PASSES 3      /* without a row done, one after the other, before the end */
 
 /* Places of the arguments in SQL. */
 enum
@@ -218,7 +219,10 @@ tell(const LlmEnrich *e, bool last)
 	if (last)
 		ereport(NOTICE, (errmsg("llm_enrich wrote " INT64_FORMAT " rows of \"%s\", " INT64_FORMAT
 								" failed, " INT64_FORMAT " changed meanwhile",
-								e->n_written, e->target->name, e->n_failed, e->n_lost)));
+								e->n_written, e->target->name, e->n_failed, e->n_lost),
+						 e->n_failed + e->n_skipped > 0
+							 ? errhint("llm.failed_rows has rows that have failed, and why.")
+							 : 0));
 	else
 		ereport(NOTICE,
 				(errmsg("llm_enrich: " INT64_FORMAT " of " INT64_FORMAT
@@ -270,12 +274,11 @@ rest(LlmEnrich *e)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* Do what the list has. True when rows were claimed. */
-static bool
+/* Do what the list has. */
+static void
 run_pass(LlmEnrich *e, bool stops)
 {
 	TimestampTz told = e->started;
-	int64 before = e->n_claimed;
 
 	for (;;)
 	{
@@ -285,7 +288,7 @@ run_pass(LlmEnrich *e, bool stops)
 		CHECK_FOR_INTERRUPTS();
 		more = claim(e);
 		if (e->n_rows == 0 && !more)
-			return e->n_claimed > before;
+			return;
 		if (e->n_rows == 0)
 			continue;
 		await(e);
@@ -307,15 +310,24 @@ run_pass(LlmEnrich *e, bool stops)
 static void
 run(LlmEnrich *e, bool stops)
 {
-	do
+	int n_vain = 0; /* passes in which others changed all that was claimed */
+
+	while (e->n_claimed != e->max_rows && n_vain < VAIN_PASSES)
 	{
+		int64 claimed = e->n_claimed;
+		int64 done = e->n_written + e->n_failed;
+
 		llm_enrich_begin(e);
 		if (e->claim == NULL)
 			llm_enrich_rows_prepare(e);
 		llm_enrich_rows_list(e);
 		MemoryContextSwitchTo(e->cxt);
 		SPI_commit();
-	} while (run_pass(e, stops) && e->n_claimed != e->max_rows);
+		run_pass(e, stops);
+		if (e->n_claimed == claimed)
+			break;
+		n_vain = e->n_written + e->n_failed == done ? n_vain + 1 : 0;
+	}
 	tell(e, true);
 }
 

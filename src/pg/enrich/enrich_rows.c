@@ -174,6 +174,7 @@ llm_enrich_rows_list(LlmEnrich *e)
 		pfree(e->list);
 	e->list = MemoryContextAlloc(e->cxt, sizeof(LlmEnrichPlace) * (Size) room);
 	e->n_list = e->next = 0;
+	e->n_skipped = 0;
 	portal = SPI_cursor_open_with_args(
 		NULL,
 		psprintf("SELECT %s.tableoid, %s.ctid FROM %s WHERE %s LIMIT " INT64_FORMAT, t->alias,
@@ -293,6 +294,7 @@ skip_failed(LlmEnrich *e, LlmEnrichRow *rows, NullableDatum *prompts, int n, Lot
 			continue;
 		}
 		lot->used[place - lot->places] = false;
+		e->n_skipped++;
 		MemoryContextDelete(rows[i].cxt);
 	}
 	return kept;

@@ -81,6 +81,7 @@ typedef struct LlmEnrich
 	int64 n_written;
 	int64 n_failed;
 	int64 n_lost;
+	int64 n_skipped;    /* in this pass: rows that have failed before */
 	LlmFailure stop;    /* what no row is to blame for; sqlstate 0 = none */
 	LlmFailure failure; /* of the first row that failed */
 } LlmEnrich;

@@ -11,6 +11,7 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "nodes/bitmapset.h"
+#include "parser/parser.h"
 #include "pg/enrich/enrich_template.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
@@ -99,6 +100,30 @@ key_expression(Relation rel, const char *alias)
 	return sql.data;
 }
 
+/* Errors of a part of SQL point into that. */
+static void
+point_into(void *sql)
+{
+	int position = geterrposition();
+
+	if (position == 0)
+		return;
+	errposition(0);
+	internalerrposition(position);
+	internalerrquery(sql);
+}
+
+/* Raise an error unless it is one expression: a part of a condition must not end it. */
+static void
+check_expression(const char *sql)
+{
+	ErrorContextCallback context = {error_context_stack, point_into, unconstify(char *, sql)};
+
+	error_context_stack = &context;
+	(void) raw_parser(sql, RAW_PARSE_PLPGSQL_EXPR);
+	error_context_stack = context.previous;
+}
+
 static void
 write_sql(LlmEnrichTarget *t, Relation rel, const char *template, const char *expr,
 		  const char *filter)
@@ -117,12 +142,16 @@ write_sql(LlmEnrichTarget *t, Relation rel, const char *template, const char *ex
 		llm_enrich_template_compile(template, rel, t->alias, t->attno, &prompt, &todo);
 	else
 	{
+		check_expression(expr);
 		/* the line end closes a comment */
 		appendStringInfo(&prompt, "CAST((%s\n) AS pg_catalog.text)", expr);
 		appendStringInfo(&todo, " AND (%s) IS NOT NULL", prompt.data);
 	}
 	if (filter != NULL)
+	{
+		check_expression(filter);
 		appendStringInfo(&todo, " AND (%s\n)", filter);
+	}
 	t->prompt = prompt.data;
 	t->todo = todo.data;
 }
