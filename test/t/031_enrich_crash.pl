@@ -123,6 +123,28 @@ foreach my $how ('kill -9 of the backend', 'termination', 'cancel', 'statement_t
 	is(one('SELECT requests FROM llm.stat_engine') - $before, $rows, 'and no row was generated twice');
 }
 
+# A row that somebody locks after its claim is written when it is free again; the others are not held up.
+{
+	fresh();
+	my $locker = llm_session($node, q{
+		DO $$ BEGIN
+			FOR i IN 1 .. 2000 LOOP
+				EXIT WHEN EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory');
+				PERFORM pg_sleep(0.005);
+			END LOOP;
+		END $$;
+		BEGIN;
+		SELECT FROM docs WHERE id = 1 FOR UPDATE;
+		SELECT pg_sleep(3);
+		SELECT count(*) FROM docs WHERE a IS NULL;
+		COMMIT});
+	my $s = llm_session($node, q{CALL llm_enrich('docs', 'a', prompt => '@slow=30 row {id}', filter => 'id <= 40', batch_size => 10, concurrency => 20)});
+	my ($out, $err) = llm_session_end($s);
+	like($err, qr/wrote 40 rows of "docs", 0 failed, 0 changed/, 'a row that is locked at its write is written later');
+	($out) = llm_session_end($locker);
+	like($out, qr/^@{[ $rows - 39 ]}$/m, 'after the others');
+}
+
 {
 	fresh();
 	my $storm = llm_session($node, qq{
