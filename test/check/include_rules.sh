@@ -2,7 +2,8 @@
 # include_rules.sh - who may include whom: the floors of the house, from the ground up.
 #
 #   core | tensor tokenizer template wire | sample kv | kernels echo model | sched | engine | server
-#   pg stands on wire and core/status.h; in it pg/node and pg/jobs stand side by side on the rest
+#   pg stands on wire and core/status.h; in it pg/node and pg/jobs stand side by side on the rest,
+#   and pg/enrich on both
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -70,10 +71,10 @@ done
 if grep -lE '#include [<"](postgres|fmgr|pg_config)' $(find src -path src/pg -prune -o -name '*.[ch]' -print); then
     complain "the files above include PostgreSQL outside src/pg"
 fi
-# Only init.c knows both the node and the jobs.
-if grep -nE '#include "pg/(node|jobs)/' src/pg/*.[ch] | grep -v '^src/pg/init.c:' ||
-    grep -nE '#include "pg/jobs/' src/pg/node/*.[ch] || grep -nE '#include "pg/node/' src/pg/jobs/*.[ch]; then
-    complain "the files above include from pg/node or pg/jobs"
+# Only init.c and pg/enrich know both the node and the jobs; nobody knows pg/enrich.
+if grep -nE '#include "pg/(node|jobs|enrich)/' src/pg/*.[ch] | grep -v '^src/pg/init.c:' ||
+    grep -nE '#include "pg/(jobs|enrich)/' src/pg/node/*.[ch] || grep -nE '#include "pg/(node|enrich)/' src/pg/jobs/*.[ch]; then
+    complain "the files above include from pg/node, pg/jobs or pg/enrich"
 fi
 # Version differences live in one file.
 if grep -nE 'PG_VERSION_NUM' $(find src/pg -name '*.[ch]' ! -name compat.h); then

@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -16,6 +17,7 @@
 #include "pg/catalog.h"
 #include "pg/client.h"
 #include "pg/compat.h"
+#include "pg/declared.h"
 #include "pg/enrich/enrich_rows.h"
 #include "pg/guc.h"
 #include "storage/latch.h"
@@ -59,6 +61,11 @@ enum
 	ARG_ON_ERROR,
 	ARG_OPTIONS
 };
+
+static const Oid arg_types[] = {REGCLASSOID, NAMEOID, TEXTOID,  TEXTOID, TEXTOID,
+								INT4OID,     INT8OID, INT4OID,  TEXTOID, INT4OID,
+								FLOAT8OID,   INT8OID, JSONBOID, TEXTOID, JSONBOID};
+static const LlmDeclared as_enrich = {lengthof(arg_types), arg_types, VOIDOID, false};
 
 /* ---- arguments ---- */
 
@@ -337,6 +344,7 @@ llm_enrich(PG_FUNCTION_ARGS)
 	LlmEnrich e = {0};
 	bool stops;
 
+	llm_declared_check(fcinfo, &as_enrich);
 	check_context(fcinfo);
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
