@@ -95,8 +95,8 @@ BEGIN
 	RETURN sum;
 END
 $$;
-SELECT c.n, shown_in(query) / c.n / c.n AS characters, w.same, w.nodes, w.batched, w.row_by_row
-FROM (VALUES (10), (60)) c (n),
-	LATERAL (SELECT format('SELECT CASE %s END FROM docs WHERE id < 6',
-		string_agg(format('WHEN llm_generate(body || %s) = ''b3%s'' THEN %1$s', i, i), ' ')) FROM generate_series(1, c.n) i) q (query),
-	LATERAL both_ways(query) w ORDER BY c.n;
+SELECT s.source, c.n, shown_in(query) / c.n / c.n AS characters, w.same, w.nodes, w.batched, w.row_by_row
+FROM (VALUES ('docs'), ('docs JOIN (SELECT id FROM docs OFFSET 0) b USING (id)')) s (source), (VALUES (10), (60)) c (n),
+	LATERAL (SELECT format('SELECT CASE %s END FROM %s WHERE id < 6', string_agg(format('WHEN llm_generate(body || id || %s) = ''b33%1$s'' THEN %1$s', i), ' '), s.source)
+		FROM generate_series(1, c.n) i) q (query),
+	LATERAL both_ways(query) w ORDER BY s.source, c.n;

@@ -7,6 +7,7 @@
 #include "lib/stringinfo.h"
 #include "pg/compat.h"
 #include "pg/node/figures.h"
+#include "pg/node/shown.h"
 #include "utils/ruleutils.h"
 
 static void
@@ -16,13 +17,16 @@ explain_calls(LlmNodeState *node, List *ancestors, ExplainState *es)
 	bool useprefix = list_length(es->rtable) > 1 || es->verbose;
 	CustomScan *cscan = (CustomScan *) node->css.ss.ps.plan;
 	List *texts = NIL;
+	List *calls = (List *) lsecond(cscan->custom_private);
 	ListCell *lc;
 
 	for_each_from(lc, cscan->custom_scan_tlist, node->ncols)
 	{
-		Node *call = (Node *) ((TargetEntry *) lfirst(lc))->expr;
+		FuncExpr *result = (FuncExpr *) ((TargetEntry *) lfirst(lc))->expr;
+		FuncExpr *call = list_nth_node(FuncExpr, calls, foreach_current_index(lc) - node->ncols);
 
-		texts = lappend(texts, deparse_expression(call, dpcontext, useprefix, false));
+		call = llm_node_show_call(result, call);
+		texts = lappend(texts, deparse_expression((Node *) call, dpcontext, useprefix, false));
 	}
 	ExplainPropertyList("LLM Calls", texts, es);
 }

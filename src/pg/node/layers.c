@@ -44,6 +44,7 @@ typedef struct Layer
 	List *calls;     /* FuncExprs; arguments are Consts or OUTER_VAR columns */
 	List *originals; /* of calls, in P's Vars */
 	List *shareable; /* of calls: may stand for a copy of itself */
+	List *guarded;   /* of calls: made for some rows only */
 	List *call_vars; /* the INDEX_VAR Vars that stand for calls; numbered when cols is final */
 	List *call_of;   /* for each of call_vars the number of its call, from 0 */
 	List *below;     /* calls that are made below, though the layer's own expressions hold them */
@@ -115,6 +116,7 @@ add_call(Layer *layer, FuncExpr *call, const LlmGuard *guard, bool shared)
 	layer->calls = lappend(layer->calls, copy);
 	layer->originals = lappend(layer->originals, call);
 	layer->shareable = lappend_int(layer->shareable, shared);
+	layer->guarded = lappend_int(layer->guarded, guard != NULL);
 }
 
 /* The Var that stands for a call of the layer. field: a field of its result is selected. */
@@ -318,6 +320,7 @@ layer_scan_tlist(const Layer *layer)
 	List *tlist = NIL;
 	ListCell *lc;
 	ListCell *call;
+	ListCell *guarded;
 	AttrNumber resno = 0;
 
 	foreach (lc, layer->cols)
@@ -328,9 +331,10 @@ layer_scan_tlist(const Layer *layer)
 		tlist = lappend(tlist, makeTargetEntry((Expr *) llm_layers_var(OUTER_VAR, resno, col),
 											   resno, NULL, false));
 	}
-	forboth(lc, layer->originals, call, layer->calls)
+	forthree(lc, layer->originals, call, layer->calls, guarded, layer->guarded)
 	{
-		Expr *shown = (Expr *) llm_node_show_call(lfirst(lc), lfirst(call));
+		Expr *shown =
+			(Expr *) llm_node_show_result(lfirst(lc), lfirst(call), lfirst_int(guarded) != 0);
 
 		tlist = lappend(tlist, makeTargetEntry(shown, ++resno, NULL, false));
 	}

@@ -3,7 +3,8 @@
  *
  * References to columns of a child plan are deparsed with two pairs of parentheses around each
  * expression. The original reads better, but its Vars mean something only in the plan node they come
- * from, unless they name a table.
+ * from, unless they name a table. Arguments of a guarded call hold its conditions, and these the results of
+ * the calls before: such a result is shown without arguments, or a chain would double with each call.
  */
 #include "postgres.h"
 
@@ -100,7 +101,22 @@ show(Node *node, void *context)
 }
 
 FuncExpr *
-llm_node_show_call(const FuncExpr *original, const FuncExpr *call)
+llm_node_show_result(const FuncExpr *original, const FuncExpr *call, bool guarded)
 {
-	return show_call(needs_own_plan((Node *) original->args, NULL) ? call : original);
+	FuncExpr *shown;
+
+	if (!needs_own_plan((Node *) original->args, NULL))
+		return show_call(original);
+	if (!guarded)
+		return show_call(call);
+	shown = makeNode(FuncExpr);
+	*shown = *call;
+	shown->args = NIL;
+	return shown;
+}
+
+FuncExpr *
+llm_node_show_call(const FuncExpr *result, const FuncExpr *call)
+{
+	return unconstify(FuncExpr *, result->args != NIL ? result : show_call(call));
 }
