@@ -4,9 +4,9 @@
 
 #include "postgres.h"
 
-/* This transaction has queued or cancelled jobs of owner: when it commits, or is prepared, the owner's
- * worker is woken once (all are, for several owners), and those who wait for jobs look again. A
- * rollback wakes nobody. */
-extern void llm_job_commit_note(Oid owner);
+/* This transaction has queued jobs of owner, or cancelled some (ended): when it commits, or is prepared,
+ * the owner's worker is woken once (all are, for several owners), and those who wait for jobs look
+ * again when some have ended. A rollback wakes nobody. */
+extern void llm_job_commit_note(Oid owner, bool ended);
 
 #endif

@@ -115,7 +115,7 @@ llm_job_cancel(PG_FUNCTION_ARGS)
 	id = PG_GETARG_INT64(0);
 	if (!find_job(id, false, &row) || row.finished != 0 || !llm_job_table_cancel(id))
 		PG_RETURN_BOOL(false);
-	llm_job_commit_note(row.owner);
+	llm_job_commit_note(row.owner, true);
 	PG_RETURN_BOOL(true);
 }
 

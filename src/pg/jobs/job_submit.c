@@ -39,24 +39,27 @@ LLM_EXPORTS_END
 /* ---- commit ---- */
 
 static bool commit_noted = false;
+static bool end_noted = false;
 static Oid noted_owner = InvalidOid; /* 0 = several */
 
 static void
 xact_callback(XactEvent event, void *arg)
 {
 	bool noted = commit_noted;
+	bool ended = end_noted;
 
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_PREPARE && event != XACT_EVENT_ABORT)
 		return;
-	commit_noted = false;
+	commit_noted = end_noted = false;
 	if (!noted || event == XACT_EVENT_ABORT)
 		return;
 	(void) llm_workers_wake(MyDatabaseId, noted_owner);
-	llm_workers_finished();
+	if (ended)
+		llm_workers_finished();
 }
 
 void
-llm_job_commit_note(Oid owner)
+llm_job_commit_note(Oid owner, bool ended)
 {
 	static bool registered = false;
 
@@ -67,6 +70,7 @@ llm_job_commit_note(Oid owner)
 	registered = true;
 	noted_owner = !commit_noted || noted_owner == owner ? owner : InvalidOid;
 	commit_noted = true;
+	end_noted = end_noted || ended;
 }
 
 /* ---- arguments ---- */
@@ -204,7 +208,7 @@ insert(LlmJobOrder *order, Datum prompt)
 			Int64GetDatum((int64) pg_prng_uint64(&pg_global_prng_state)));
 	id = llm_job_table_insert(order);
 	order->args[LLM_ARG_SEED].isnull = !has_seed;
-	llm_job_commit_note(order->owner);
+	llm_job_commit_note(order->owner, false);
 	return id;
 }
 
