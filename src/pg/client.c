@@ -103,7 +103,8 @@ check_deadlines(LlmClientRequest *req)
 	TimestampTz now;
 	long sleep = check_held(req);
 
-	if (sleep == 0 || (llm_connection_state() == LLM_CONNECTION_READY && req->timeout_ms == 0))
+	/* Who is held fails for that, its timeout included. */
+	if (sleep >= 0 || (llm_connection_state() == LLM_CONNECTION_READY && req->timeout_ms == 0))
 		return sleep;
 	now = GetCurrentTimestamp();
 	if (req->timeout_ms > 0)
@@ -124,7 +125,7 @@ check_deadlines(LlmClientRequest *req)
 			llm_inflight_fail(req, credits ? LLM_E_BUSY : LLM_E_TIMEOUT, text, NULL, NULL);
 			return 0;
 		}
-		sleep = (long) Min(left, sleep < 0 ? 3600 * 1000L : sleep);
+		sleep = (long) Min(left, 3600 * 1000L);
 	}
 	if (llm_connection_state() != LLM_CONNECTION_READY)
 	{

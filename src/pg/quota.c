@@ -120,11 +120,10 @@ quota_of(Oid role, TimestampTz now)
 	return &known;
 }
 
-/* A worker of jobs waits, and fails, outside of transactions: there is no name then. */
 static char *
 name_of(Oid role)
 {
-	char *name = IsTransactionState() ? GetUserNameFromId(role, true) : NULL;
+	char *name = GetUserNameFromId(role, true);
 
 	return name != NULL ? name : psprintf("%u", role);
 }

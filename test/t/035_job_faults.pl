@@ -43,7 +43,7 @@ sub worker { return llm_wait_for(sub { one(q{SELECT pid FROM llm.job_workers WHE
 	my $id = one(q{SET ROLE held; SELECT llm_job_submit('x', options => '{"timeout": 1000}')});
 	ok(llm_wait_for(sub { one("SELECT llm_job_status($id)") eq 'running' }), 'a job waits for it');
 	$node->safe_psql('postgres', 'ALTER ROLE held CONNECTION LIMIT 7');
-	ok(llm_wait_for(sub { one(q{SELECT reason FROM llm.job_workers WHERE owner = 'held'::regrole AND state = 'paused'}) =~ /^quota of requests in flight of role/ }),
+	ok(llm_wait_for(sub { one(q{SELECT reason FROM llm.job_workers WHERE owner = 'held'::regrole AND state = 'paused'}) =~ /^quota of requests in flight of role "held"/ }),
 		'a job that its quota of requests in flight holds') or diag(one('TABLE llm.job_workers'));
 	llm_session_end($s);
 	is(wait_state($id), 'done', 'runs when there is room');
