@@ -25,6 +25,14 @@ llm_declared_like(HeapTuple proc, const LlmDeclared *d)
 	return get_typtype(form->prorettype) == TYPTYPE_COMPOSITE;
 }
 
+/* Nothing locks the functions of a running statement. */
+void
+llm_declared_lost(void)
+{
+	ereport(ERROR, (errcode(ERRCODE_UNDEFINED_FUNCTION),
+					errmsg("llm_infer was dropped while a statement used it")));
+}
+
 void
 llm_declared_check(FunctionCallInfo fcinfo, const LlmDeclared *d)
 {
@@ -32,10 +40,8 @@ llm_declared_check(FunctionCallInfo fcinfo, const LlmDeclared *d)
 	HeapTuple proc = SearchSysCache1(PROCOID, ObjectIdGetDatum(oid));
 	bool same;
 
-	/* Nothing locks the functions of a running statement. */
 	if (!HeapTupleIsValid(proc))
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_FUNCTION),
-						errmsg("llm_infer was dropped while a statement used it")));
+		llm_declared_lost();
 	same = llm_declared_like(proc, d);
 	ReleaseSysCache(proc);
 	if (!same)

@@ -37,4 +37,7 @@ extern void llm_declared_check_columns(const char *what, TupleDesc desc, const O
 /* Raise 55000 about the object that what names. */
 extern _Noreturn void llm_declared_refuse(const char *what);
 
+/* Raise 42883: a function of a statement is gone since it was planned. */
+extern _Noreturn void llm_declared_lost(void);
+
 #endif

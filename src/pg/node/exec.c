@@ -22,6 +22,7 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "pg/compat.h"
+#include "pg/declared.h"
 #include "pg/guc.h"
 #include "pg/hidden.h"
 #include "utils/acl.h"
@@ -418,7 +419,7 @@ init_call(LlmNodeCall *call, FuncExpr *expr)
 
 	call->func = llm_func_find(expr->funcid);
 	if (call->func == NULL)
-		elog(ERROR, "function %u is not a function of llm_infer", expr->funcid);
+		llm_declared_lost();
 	/* As ExecInitExpr does for the calls that it prepares. */
 	acl = llm_compat_execute_acl(expr->funcid, GetUserId());
 	if (acl != ACLCHECK_OK)
