@@ -6,6 +6,7 @@
 #include "access/htup_details.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
+#include "funcapi.h"
 #include "utils/lsyscache.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
@@ -58,6 +59,17 @@ llm_declared_check_columns(const char *what, TupleDesc desc, const Oid *types, i
 			!TupleDescAttr(desc, i)->attisdropped && TupleDescAttr(desc, i)->atttypid == types[i];
 	if (!same)
 		llm_declared_refuse(what);
+}
+
+void
+llm_declared_begin_rows(FunctionCallInfo fcinfo, const Oid *types, int ntypes)
+{
+	static const LlmDeclared as_view = {0, NULL, RECORDOID, true};
+
+	llm_declared_check(fcinfo, &as_view);
+	InitMaterializedSRF(fcinfo, 0);
+	llm_declared_check_columns(psprintf("function %s", format_procedure(fcinfo->flinfo->fn_oid)),
+							   ((ReturnSetInfo *) fcinfo->resultinfo)->setDesc, types, ntypes);
 }
 
 void

@@ -34,6 +34,10 @@ extern void llm_declared_check(FunctionCallInfo fcinfo, const LlmDeclared *d);
 extern void llm_declared_check_columns(const char *what, TupleDesc desc, const Oid *types,
 									   int ntypes);
 
+/* Begin the result of a function behind a view: a set of rows whose columns have these types, else
+ * 55000. */
+extern void llm_declared_begin_rows(FunctionCallInfo fcinfo, const Oid *types, int ntypes);
+
 /* Raise 55000 about the object that what names. */
 extern _Noreturn void llm_declared_refuse(const char *what);
 

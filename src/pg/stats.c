@@ -18,7 +18,6 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/regproc.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -44,19 +43,6 @@ typedef struct Row
 	bool nulls[COLUMNS_MAX];
 	int n;
 } Row;
-
-/* Begin the result of a function behind a view, whose columns are of these types. */
-static void
-rows_begin(FunctionCallInfo fcinfo, const Oid *types, int ntypes)
-{
-	static const LlmDeclared as_view = {0, NULL, RECORDOID, true};
-
-	llm_declared_check(fcinfo, &as_view);
-	InitMaterializedSRF(fcinfo, 0);
-	Assert(ntypes <= COLUMNS_MAX);
-	llm_declared_check_columns(psprintf("function %s", format_procedure(fcinfo->flinfo->fn_oid)),
-							   ((ReturnSetInfo *) fcinfo->resultinfo)->setDesc, types, ntypes);
-}
 
 static void
 row_begin(Row *row, FunctionCallInfo fcinfo)
@@ -175,7 +161,8 @@ llm_stat_engine(PG_FUNCTION_ARGS)
 	bool up;
 	bool all;
 
-	rows_begin(fcinfo, types, lengthof(types));
+	StaticAssertStmt(lengthof(types) <= COLUMNS_MAX, "the widest of the views");
+	llm_declared_begin_rows(fcinfo, types, lengthof(types));
 	memset(&status, 0, sizeof(status));
 	if (llm_shmem_attached())
 		llm_shmem_status(&status);
@@ -250,7 +237,7 @@ llm_stat_models(PG_FUNCTION_ARGS)
 	List *models;
 	ListCell *lc;
 
-	rows_begin(fcinfo, types, lengthof(types));
+	llm_declared_begin_rows(fcinfo, types, lengthof(types));
 	models = llm_catalog_list_models();
 	s = models == NIL ? NULL : ask_engine(&plain);
 	foreach (lc, models)
@@ -299,7 +286,7 @@ llm_stat_prefixes(PG_FUNCTION_ARGS)
 	const Llm__StatsReply *s;
 	List *models;
 
-	rows_begin(fcinfo, types, lengthof(types));
+	llm_declared_begin_rows(fcinfo, types, lengthof(types));
 	question.has_prefixes = question.prefixes = true;
 	if (!has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS))
 	{
@@ -378,7 +365,7 @@ llm_stat_residents(PG_FUNCTION_ARGS)
 	List *models;
 	bool all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 
-	rows_begin(fcinfo, types, lengthof(types));
+	llm_declared_begin_rows(fcinfo, types, lengthof(types));
 	s = ask_engine(&plain);
 	models = s == NULL ? NIL : llm_catalog_list_models();
 	for (size_t i = 0; s && i < s->n_models; i++)
@@ -422,7 +409,7 @@ llm_stat_activity(PG_FUNCTION_ARGS)
 								INT8OID, INT8OID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID};
 	int n_slots = 0;
 
-	rows_begin(fcinfo, types, lengthof(types));
+	llm_declared_begin_rows(fcinfo, types, lengthof(types));
 	if (!llm_shmem_attached())
 		return (Datum) 0;
 	for (int i = 0; i == 0 || i < n_slots; i++)
@@ -458,7 +445,7 @@ llm_stat_users(PG_FUNCTION_ARGS)
 	LlmUsage *list;
 	int n;
 
-	rows_begin(fcinfo, types, lengthof(types));
+	llm_declared_begin_rows(fcinfo, types, lengthof(types));
 	if (!llm_shmem_attached())
 		return (Datum) 0;
 	list = llm_usage_list(&n);

@@ -22,7 +22,6 @@
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
-#include "utils/regproc.h"
 #include "utils/timestamp.h"
 
 LLM_EXPORTS_BEGIN
@@ -231,17 +230,12 @@ add_worker(ReturnSetInfo *rsinfo, const LlmWorker *w)
 Datum
 llm_stat_job_workers(PG_FUNCTION_ARGS)
 {
-	static const LlmDeclared as_view = {0, NULL, RECORDOID, true};
 	static const Oid columns[] = {OIDOID, INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
 	bool all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 	LlmWorker *list;
 	int n;
 
-	llm_declared_check(fcinfo, &as_view);
-	InitMaterializedSRF(fcinfo, 0);
-	llm_declared_check_columns(psprintf("function %s", format_procedure(fcinfo->flinfo->fn_oid)),
-							   ((ReturnSetInfo *) fcinfo->resultinfo)->setDesc, columns,
-							   lengthof(columns));
+	llm_declared_begin_rows(fcinfo, columns, lengthof(columns));
 	if (!llm_shmem_attached())
 		return (Datum) 0;
 	list = llm_workers_list(MyDatabaseId, &n);
