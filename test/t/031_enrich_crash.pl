@@ -79,7 +79,8 @@ sub all_done
 foreach my $how ('kill -9 of the backend', 'termination', 'cancel', 'statement_timeout', 'immediate stop')
 {
 	fresh();
-	my $s = begin_call($how eq 'statement_timeout' ? "SET statement_timeout = '700ms'; $call" : $call);
+	# on any machine: some rows come before the time is over, and not all
+	my $s = begin_call($how eq 'statement_timeout' ? "SET statement_timeout = '2s'; " . $call =~ s/=> 64/=> 4/r : $call);
 	my $pid = $how eq 'statement_timeout' || llm_backend($node, $s);
 	if ($how eq 'kill -9 of the backend')
 	{
