@@ -51,6 +51,10 @@ SET LOCAL enable_nestloop = off;
 SET LOCAL enable_sort = off;
 SELECT same, n, nodes = (current_setting('server_version_num')::int >= 180000)::int AS row_by_row, batched, row_by_row AS asked FROM both_ways('SELECT a.id FROM docs a JOIN docs b ON b.id = a.id AND llm_generate(b.body) > ''b2'' ORDER BY 1');
 COMMIT;
+-- 200 calls that each decide on the next are as many nodes; one more is none
+SELECT c.n, w.same, w.nodes, w.batched, w.row_by_row FROM (VALUES (200), (201)) c (n),
+	LATERAL (SELECT format('SELECT coalesce(%s) FROM docs WHERE id = 1', string_agg(format('nullif(llm_generate(%s::text), %1$L)', i), ', ')) FROM generate_series(1, c.n) i) q (query),
+	LATERAL both_ways(query) w ORDER BY c.n;
 -- triggers: row by row before and after rows; over a whole statement's rows they have a table to read
 CREATE TRIGGER before BEFORE INSERT ON docs FOR EACH ROW WHEN (llm_generate(NEW.body) <> 'no') EXECUTE FUNCTION answered();
 SELECT * FROM both_ways('INSERT INTO docs SELECT id + 100, CASE id WHEN 1 THEN ''no'' ELSE body END FROM docs WHERE id < 6', 'SELECT * FROM docs ORDER BY id');

@@ -156,7 +156,8 @@ add_part(Split *split, Expr *expr, Expr *enter)
 	guard = palloc0(sizeof(LlmGuard));
 	guard->outer = split->outer;
 	guard->subject = split->subject;
-	guard->skip = list_copy(split->skip);
+	guard->skip = split->skip;
+	guard->n_skip = list_length(split->skip);
 	guard->enter = enter;
 	part->guard = guard;
 }
@@ -323,7 +324,11 @@ llm_guards_apply(const LlmGuard *guard, Expr *expr)
 		wrap->arg = guard->subject;
 		wrap->location = -1;
 		foreach (lc, guard->skip)
+		{
+			if (foreach_current_index(lc) == guard->n_skip)
+				break;
 			wrap->args = lappend(wrap->args, case_when((Expr *) lfirst(lc), null));
+		}
 		if (guard->enter != NULL)
 			wrap->args = lappend(wrap->args, case_when(guard->enter, expr));
 		wrap->defresult = guard->enter != NULL ? null : expr;
@@ -397,7 +402,12 @@ first_walker(Node *node, void *context)
 		for (guard = cxt->guard; guard != NULL; guard = guard->outer)
 		{
 			collect_calls_walker((Node *) guard->subject, cxt->found);
-			collect_calls_walker((Node *) guard->skip, cxt->found);
+			foreach (lc, guard->skip)
+			{
+				if (foreach_current_index(lc) == guard->n_skip)
+					break;
+				collect_calls_walker((Node *) lfirst(lc), cxt->found);
+			}
 			collect_calls_walker((Node *) guard->enter, cxt->found);
 		}
 		return false;

@@ -13,8 +13,9 @@ typedef struct LlmGuard
 {
 	const struct LlmGuard *outer; /* around the whole; NULL = none */
 	Expr *subject;                /* x of CASE x WHEN .., which the conditions stand for; or NULL */
-	List *skip;
-	Expr *enter; /* NULL = none */
+	List *skip;                   /* the first n_skip count: parts of one whole share the list */
+	Expr *enter;                  /* NULL = none */
+	int n_skip;
 } LlmGuard;
 
 /* A part of such an expression. */

@@ -35,6 +35,8 @@
 #include "pg/node/node.h"
 #include "pg/node/shown.h"
 
+#define MAX_LAYERS 200 /* on one plan node, which longer chains are left to, row by row */
+
 /* One layer while it is being built. */
 typedef struct Layer
 {
@@ -490,6 +492,8 @@ llm_layers_build(Plan *plan, LlmLayersScope *scope)
 		Layer *layer;
 
 		CHECK_FOR_INTERRUPTS();
+		if (list_length(layers) > MAX_LAYERS)
+			return plan;
 		if (tlist_has_call(tlist))
 			layer = layer_make(tlist, guards, NIL);
 		else if (groups != NIL)
