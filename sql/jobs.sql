@@ -55,7 +55,7 @@ SELECT llm_job_wait(:three), llm_job_wait(:four), llm_job_wait(:seed), (llm_job_
 SELECT error_of(q) FROM unnest(ARRAY[$$SELECT llm_job_submit('x', model => 'none')$$, $$SELECT llm_job_submit('x', temperature => -2)$$,
 	$$SELECT llm_job_submit('x', options => '{"colour": 1}')$$, $$SELECT llm_job_submit('x', options => '[]')$$,
 	$$SELECT llm_job_submit('x', options => '{"n": 2}')$$, $$SELECT llm_job_submit('x', options => '{"priority": 1}')$$,
-	$$SELECT llm_job_submit('x', options => '{"max_attempts": 0}')$$, $$SELECT llm_job_submit('x', options => '{"max_attempts": "2"}')$$,
+	$$SELECT llm_job_submit('x', options => '{"max_attempts": 0}')$$, $$SELECT llm_job_submit('x', options => '{"max_attempts": "2"}')$$, $$SELECT llm_job_submit('x', options => '{"max_attempts": 1e99}')$$, $$SELECT llm_job_submit('x', options => '{"max_attempts": 2.5}')$$,
 	$$SELECT llm_job_submit('x', options => '{"not_before": 5}')$$, $$SELECT llm_job_submit('x', options => '{"not_before": "infinity"}')$$,
 	$$SELECT llm_job_submit('x', options => '{"not_before": "some day"}')$$, $$SELECT llm_generate('x', options => '{"not_before": "now"}')$$]) q;
 SELECT error_of($$SELECT llm_job_submit(ARRAY['x'], model => 'none')$$);

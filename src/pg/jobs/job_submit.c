@@ -113,12 +113,12 @@ read_job_keys(LlmJobOrder *order)
 	order->max_attempts = ATTEMPTS_DEFAULT;
 	if (attempts != NULL)
 	{
-		int64 n = attempts->type == jbvNumeric
-					  ? DatumGetInt64(DirectFunctionCall1(numeric_int8,
-														  NumericGetDatum(attempts->val.numeric)))
-					  : 0;
+		double n = 0;
 
-		if (n < 1 || n > ATTEMPTS_MAX)
+		if (attempts->type == jbvNumeric)
+			n = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
+												   NumericGetDatum(attempts->val.numeric)));
+		if (!(n >= 1 && n <= ATTEMPTS_MAX && n == (int) n))
 			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 							errmsg("option \"max_attempts\" must be an integer from 1 to %d",
 								   ATTEMPTS_MAX)));
