@@ -245,7 +245,7 @@ llm_is_well($node, 'two cursors');
 		is($out, llm_answers(100), 'idle cursor: another session goes on');
 		is($err, '', 'idle cursor: no error there');
 	}
-	llm_is_well($node, 'sessions beside an idle cursor');
+	llm_is_well($node, 'sessions beside an idle cursor', unread => 1);
 	is($idle->query_safe(q{SELECT llm_generate('same session')}), 'same session',
 		'idle cursor: its own session goes on');
 	is($idle->query_safe(q{FETCH ALL FROM c}), llm_answers(700) =~ s/^(row \d+\n){300}//r,

@@ -284,7 +284,7 @@ sub llm_answers
 
 # The state after an event: a call is answered, no backend hangs, no request is left in the engine or counted, no
 # page is lost, one engine runs, and the cluster was reset as often as told. resets: 0 by default;
-# model: 'echo' by default.
+# model: 'echo' by default; unread: a cursor's answers that nobody has read may still be counted.
 sub llm_is_well
 {
 	my ($node, $name, %opt) = @_;
@@ -307,8 +307,13 @@ sub llm_is_well
 		return $engine =~ /^\d+\|(\d+)\|(\d+)\|(\d+)\|0\|0$/ && $1 > 0 && $1 == $2 + $3;
 	}, 5);
 	push @wrong, "engine (pid, pages total, free, cached, running, waiting): $engine" unless $clean;
-	my $counted = $node->safe_psql('postgres', q{SELECT string_agg(role || ' ' || in_flight, ', ') FROM llm.stat_users WHERE in_flight <> 0});
-	push @wrong, "counted as in flight: $counted" if $counted ne '';
+	my $counted = '';
+	my $settled = $opt{unread} || llm_wait_for(sub {
+		$counted = $node->safe_psql('postgres', q{SELECT string_agg(role || ' ' || in_flight, ', ')
+			FROM llm.stat_users WHERE in_flight <> 0});
+		return $counted eq '';
+	}, 5);
+	push @wrong, "counted as in flight: $counted" unless $settled;
 	my @engines = llm_processes($node, engines => 1);
 	push @wrong, "engines: @engines" unless "@engines" eq $engine =~ s/\|.*//sr;
 	my $resets = llm_resets($node);
