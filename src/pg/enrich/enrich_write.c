@@ -12,10 +12,10 @@
 #include "miscadmin.h"
 #include "pg/enrich/enrich_rows.h"
 #include "pg/enrich/enrich_table.h"
+#include "pg/subxact.h"
 #include "tcop/pquery.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 
 /* The finished rows. */
@@ -25,44 +25,13 @@ typedef struct Batch
 	LlmEnrichRow **rows; /* [n] */
 } Batch;
 
-typedef void (*Step)(LlmEnrich *e, Batch *b, int from, int to);
-
-/* Run a step on rows [from, to) in a subtransaction. Its error, in e->work; NULL = none. Errors of the
- * server's state say nothing about rows and are raised. */
-static ErrorData *
-guarded(LlmEnrich *e, Step step, Batch *b, int from, int to)
+/* Some of them, for a step that is tried. */
+typedef struct Range
 {
-	ResourceOwner owner = CurrentResourceOwner;
-	MemoryContext cxt = CurrentMemoryContext;
-	ErrorData *volatile error = NULL;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		step(e, b, from, to);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
-	if (error != NULL)
-	{
-		int class = ERRCODE_TO_CATEGORY(error->sqlerrcode);
-
-		if (class == ERRCODE_INSUFFICIENT_RESOURCES || class == ERRCODE_OPERATOR_INTERVENTION ||
-			class == ERRCODE_SYSTEM_ERROR)
-			ReThrowError(error);
-	}
-	return error;
-}
+	LlmEnrich *e;
+	Batch *b;
+	int from, to; /* [from, to) */
+} Range;
 
 static void
 fail(LlmEnrichRow *row, const ErrorData *error)
@@ -122,11 +91,13 @@ is_due(const LlmEnrichRow *row)
 /* ---- values ---- */
 
 static void
-convert(LlmEnrich *e, Batch *b, int from, int to)
+convert(void *arg)
 {
-	for (int i = from; i < to; i++)
+	const Range *r = arg;
+
+	for (int i = r->from; i < r->to; i++)
 	{
-		LlmEnrichRow *row = b->rows[i];
+		LlmEnrichRow *row = r->b->rows[i];
 		MemoryContext old;
 		bool isnull;
 		bool failed;
@@ -134,9 +105,9 @@ convert(LlmEnrich *e, Batch *b, int from, int to)
 		if (!is_due(row) || row->converted)
 			continue;
 		old = MemoryContextSwitchTo(row->cxt);
-		row->value =
-			llm_enrich_target_value(e->target, TextDatumGetCString(
-												   llm_call_result(row->call, &isnull, &failed)));
+		row->value = llm_enrich_target_value(r->e->target,
+											 TextDatumGetCString(
+												 llm_call_result(row->call, &isnull, &failed)));
 		MemoryContextSwitchTo(old);
 		row->converted = true;
 	}
@@ -162,7 +133,8 @@ convert_all(LlmEnrich *e, Batch *b)
 	}
 	for (int from = 0; from < b->n;)
 	{
-		ErrorData *error = guarded(e, convert, b, from, b->n);
+		Range r = {e, b, from, b->n};
+		ErrorData *error = llm_subxact_try(convert, &r);
 
 		if (error == NULL)
 			return;
@@ -176,23 +148,26 @@ convert_all(LlmEnrich *e, Batch *b)
 /* ---- writing ---- */
 
 static void
-update(LlmEnrich *e, Batch *b, int from, int to)
+update(void *arg)
 {
+	const Range *r = arg;
 	Datum values[5];
 	bool isnull;
 
-	for (int i = from; i < to; i++)
+	for (int i = r->from; i < r->to; i++)
 	{
-		if (!is_due(b->rows[i]))
+		LlmEnrichRow *row = r->b->rows[i];
+
+		if (!is_due(row))
 			continue;
 		CHECK_FOR_INTERRUPTS();
-		set_identity(b->rows[i], values);
+		set_identity(row, values);
 		/* in the same subtransaction: otherwise the row would get a multixact */
-		hold(e, b->rows[i], values);
-		if (b->rows[i]->hold != LLM_ENRICH_OURS)
+		hold(r->e, row, values);
+		if (row->hold != LLM_ENRICH_OURS)
 			continue;
-		values[4] = b->rows[i]->value;
-		if (run(e->update, values) == 0 ||
+		values[4] = row->value;
+		if (run(r->e->update, values) == 0 ||
 			DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)))
 			ereport(ERROR, (errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
 							errmsg("a trigger or rule kept the value out of the row")));
@@ -204,7 +179,8 @@ update(LlmEnrich *e, Batch *b, int from, int to)
 static void
 update_range(LlmEnrich *e, Batch *b, int from, int to)
 {
-	ErrorData *error = guarded(e, update, b, from, to);
+	Range r = {e, b, from, to};
+	ErrorData *error = llm_subxact_try(update, &r);
 
 	if (error == NULL)
 		return;

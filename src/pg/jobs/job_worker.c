@@ -21,13 +21,13 @@
 #include "pg/func.h"
 #include "pg/jobs/job_process.h"
 #include "pg/jobs/job_table.h"
+#include "pg/subxact.h"
 #include "pg/workers.h"
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/errcodes.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 LLM_EXPORTS_BEGIN
@@ -225,61 +225,43 @@ typedef struct Batch
 	bool final[CALLS_MAX]; /* it was the job's end */
 } Batch;
 
-/* Errors of the server's state, which say nothing about the row. */
-static bool
-is_of_server(int sqlstate)
+/* Some of them, for a step that is tried. */
+typedef struct Range
 {
-	int class = ERRCODE_TO_CATEGORY(sqlstate);
-
-	return class == ERRCODE_INSUFFICIENT_RESOURCES || class == ERRCODE_OPERATOR_INTERVENTION ||
-		   class == ERRCODE_TRANSACTION_ROLLBACK || class == ERRCODE_SYSTEM_ERROR;
-}
+	Batch *b;
+	int from, to;             /* [from, to) */
+	const ErrorData *instead; /* of their ends; NULL = these */
+} Range;
 
 static void
-write_rows(Batch *b, int from, int to, const ErrorData *instead)
+write_rows(void *arg)
 {
+	const Range *r = arg;
+	Batch *b = r->b;
 	LlmJobUser before;
 
 	llm_job_table_enter(&before);
-	for (int i = from; i < to; i++)
+	for (int i = r->from; i < r->to; i++)
 	{
 		if (b->hold[i] != LLM_JOB_OURS)
 			continue;
-		if (instead != NULL)
-			llm_job_table_fail(b->ids[i], instead->sqlerrcode, instead->message);
-		b->final[i] = instead != NULL || write_end(b->ended[i], b->results[i]);
+		if (r->instead != NULL)
+			llm_job_table_fail(b->ids[i], r->instead->sqlerrcode, r->instead->message);
+		b->final[i] = r->instead != NULL || write_end(b->ended[i], b->results[i]);
 	}
 	llm_job_table_leave(&before);
 }
 
 /* Write the rows [from, to) in a subtransaction; instead of their ends an error, if given. The error
- * that this gave, NULL = none; one that is not the rows' is raised. Requests in flight belong to the
- * outer transaction level: they do not notice. */
+ * that this gave, NULL = none; one that is not the rows' is raised. */
 static ErrorData *
 try_rows(Batch *b, int from, int to, const ErrorData *instead)
 {
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData *volatile error = NULL;
+	Range r = {b, from, to, instead};
+	ErrorData *error = llm_subxact_try(write_rows, &r);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		write_rows(b, from, to, instead);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
-	if (error != NULL && (is_of_server(error->sqlerrcode) || instead != NULL))
+	if (error != NULL &&
+		(instead != NULL || ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK))
 		ReThrowError(error);
 	return error;
 }
