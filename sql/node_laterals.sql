@@ -40,6 +40,12 @@ INSERT INTO shapes (query) VALUES
 	('SELECT d.id, x.g FROM docs d, LATERAL (SELECT llm_generate(d.body) AS g WHERE llm_generate(''w'' || d.grp) = ''w1'') x ORDER BY 1'),
 	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g OFFSET 0) x ON x.g LIKE ''%1'' WHERE x.g IS NULL AND d.id < 20 ORDER BY 1'),
 	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g) x ON random() >= 0 ORDER BY 1'),
+	-- ON is evaluated where the inner side gives a row, and each of its conditions where those before it are true
+	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g) x ON x.g > ''b2'' AND llm_generate(''on '' || d.id) < ''on 2'' ORDER BY 1'),
+	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g) x ON x.g > ''b2'' AND llm_generate(''on '' || coalesce(x.g, ''none'')) < ''on b3'' ORDER BY 1'),
+	('SELECT d.id, x.g FROM docs d LEFT JOIN LATERAL (SELECT llm_generate(d.body) AS g WHERE d.grp <> 0) x ON 10 / d.grp > 4 AND llm_generate(''on '' || d.id) < ''on 2'' ORDER BY 1'),
+	-- what reads nothing of the outer row is asked once: its answer is kept
+	('SELECT d.id, x FROM docs d LEFT JOIN llm_generate(''b3'') x ON x > d.body ORDER BY 1'),
 	-- the inner side may give no row, or several: row by row, in the scans of it, or as a parameter
 	('SELECT d.id, x.g FROM docs d, LATERAL (SELECT llm_generate(d.body) AS g WHERE d.grp = 1) x ORDER BY 1'),
 	('SELECT d.id, x.g FROM docs d, LATERAL (SELECT llm_generate(d.body || e.id) AS g FROM docs e WHERE e.id < 3) x ORDER BY 1, 2'),

@@ -28,6 +28,9 @@ INSERT INTO shapes (query) VALUES
 	('SELECT d.id, e, o FROM docs d LEFT JOIN LATERAL string_to_table(llm_generate(d.body), '','') WITH ORDINALITY e (e, o) ON e <> ''c'' AND d.grp = 1 ORDER BY 1, 3'),
 	('SELECT d.id, x.* FROM docs d, jsonb_to_record(jsonb_build_object(''a'', llm_generate(d.body), ''b'', llm_count_tokens(d.body))) x (a text, b int) ORDER BY 1'),
 	('SELECT d.id, x.* FROM docs d, ROWS FROM (llm_generate(d.body), generate_series(1, 2), string_to_table(llm_generate(''r'' || d.body), '','')) x ORDER BY 1, 3'),
+	-- a function is evaluated again, and with it its arguments, for what it reads of the outer row alone
+	('SELECT d.id, e FROM docs d LEFT JOIN string_to_table(llm_generate(''b3,b5''), '','') e ON e > d.body ORDER BY 1, 2'),
+	('SELECT d.id, x.* FROM docs d LEFT JOIN LATERAL ROWS FROM (string_to_table(llm_generate(''a,b''), '',''), string_to_table(llm_generate(d.body), '','')) x ON true ORDER BY 1, 2'),
 	('SELECT d.id, s.n FROM docs d, LATERAL (SELECT count(*) n FROM string_to_table(llm_generate(d.body), '','') e WHERE e LIKE ''b%'') s ORDER BY 1'),
 	('SELECT d.id, s.e FROM docs d LEFT JOIN LATERAL (SELECT e FROM string_to_table(llm_generate(d.body), '','') e ORDER BY e DESC LIMIT 1) s ON true ORDER BY 1'),
 	('SELECT d.id, s.g FROM docs d, LATERAL (SELECT llm_generate(e || d.id) g FROM string_to_table(llm_generate(d.body), '','') e) s ORDER BY 1, 2'),

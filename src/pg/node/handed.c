@@ -12,7 +12,8 @@
  *                                                      ->  Function Scan     f($1)
  *
  * Between the loop and the scan there may be nodes that read a row from below at each of their scans:
- * an aggregate, a sort, a LIMIT.
+ * an aggregate, a sort, a LIMIT. A function that reads no column of the outer row is not evaluated
+ * again, its rows are kept; so its arguments stay where they are.
  */
 #include "postgres.h"
 
@@ -155,6 +156,19 @@ hand_in(Handed *handed, Node *arg, RangeTblFunction *function)
 	return (Node *) param;
 }
 
+bool
+llm_handed_again(const NestLoop *join, const RangeTblFunction *function)
+{
+	ListCell *lc;
+
+	foreach (lc, join->nestParams)
+	{
+		if (bms_is_member(lfirst_node(NestLoopParam, lc)->paramno, function->funcparams))
+			return true;
+	}
+	return false;
+}
+
 void
 llm_handed_build(NestLoop *join, LlmLayersScope *scope)
 {
@@ -173,6 +187,8 @@ llm_handed_build(NestLoop *join, LlmLayersScope *scope)
 		RangeTblFunction *function = lfirst_node(RangeTblFunction, lc);
 		Node *expr = function->funcexpr;
 
+		if (!llm_handed_again(join, function))
+			continue;
 		if (llm_guards_is_call(expr))
 			function->funcexpr = hand_in(&handed, expr, function);
 		else if (IsA(expr, FuncExpr))

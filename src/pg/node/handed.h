@@ -11,4 +11,8 @@
  * model, with batch nodes, and hand them in as parameters. join is modified in place. */
 extern void llm_handed_build(NestLoop *join, LlmLayersScope *scope);
 
+/* True when join evaluates function again for each outer row; otherwise what it gave is kept and read
+ * again, and so are the answers in its arguments. */
+extern bool llm_handed_again(const NestLoop *join, const RangeTblFunction *function);
+
 #endif

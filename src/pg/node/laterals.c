@@ -12,7 +12,8 @@
  * The inner side is a Result without input, by itself or below a SubqueryScan, or a FunctionScan of
  * one of our functions. Its expressions are evaluated once for each outer row, as in the loop: what
  * reads a column twice reads it from the row. In a left join they are NULL where a condition of the
- * inner side or of the join is not true; behind SELECT .. WHERE no call is made for such a row.
+ * inner side or of the join is not true; behind SELECT .. WHERE no call is made for such a row. ON is
+ * evaluated for the rows of the inner side that its own conditions have let pass, as in the loop.
  */
 #include "postgres.h"
 
@@ -23,6 +24,7 @@
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
 #include "pg/node/guards.h"
+#include "pg/node/handed.h"
 #include "pg/node/layers.h"
 #include "pg/node/node.h"
 
@@ -86,6 +88,25 @@ rewrite(Lateral *lateral, List *exprs)
 	return (List *) lateral_mutator((Node *) exprs, lateral);
 }
 
+/* Quals as one condition. A list of them ends at the first that is not true, AND at a false one only. */
+static Expr *
+one_after_another(List *quals)
+{
+	List *all = NIL;
+	ListCell *lc;
+
+	foreach (lc, quals)
+	{
+		BooleanTest *test = makeNode(BooleanTest);
+
+		test->arg = (Expr *) lfirst(lc);
+		test->booltesttype = IS_TRUE;
+		test->location = -1;
+		all = lappend(all, lnext(quals, lc) != NULL ? (Expr *) test : test->arg);
+	}
+	return make_ands_explicit(all);
+}
+
 /* A node over child that delivers the columns of the outer side, then those of tlist; where quals are
  * not true those are NULL. */
 static Plan *
@@ -96,7 +117,7 @@ add_columns(Lateral *lateral, Plan *child, List *tlist, List *quals, LlmLayersSc
 	ListCell *lc;
 
 	if (quals != NIL)
-		guard.enter = make_ands_explicit(rewrite(lateral, quals));
+		guard.enter = one_after_another(rewrite(lateral, quals));
 	foreach (lc, rewrite(lateral, tlist))
 	{
 		Expr *expr = ((TargetEntry *) lfirst(lc))->expr;
@@ -123,6 +144,17 @@ inner_columns(const Plan *inner)
 		tlist = lappend(tlist, makeTargetEntry(var, tle->resno, NULL, false));
 	}
 	return tlist;
+}
+
+/* The column after those of tlist that is true where the inner side gives its row, as the join sees it. */
+static Node *
+add_found(List **tlist)
+{
+	Expr *found = (Expr *) makeBoolConst(true, false);
+	AttrNumber resno = list_length(*tlist) + 1;
+
+	*tlist = lappend(list_copy(*tlist), makeTargetEntry(found, resno, NULL, false));
+	return (Node *) llm_layers_var(INNER_VAR, resno, (Node *) found);
 }
 
 /* ---- quals: a Result has none, so they go to the batch node below it ---- */
@@ -220,15 +252,16 @@ row_quals(const Plan *inner)
 	return IsA(inner, Result) ? (List *) ((const Result *) inner)->resconstantqual : inner->qual;
 }
 
-/* The call of ours that a FunctionScan scans, NULL when it is anything else. */
+/* The call of ours that a FunctionScan scans for each outer row, NULL when it is anything else. */
 static FuncExpr *
-scanned_call(const FunctionScan *scan)
+scanned_call(const NestLoop *join, const FunctionScan *scan)
 {
 	Node *expr;
 
-	if (scan->funcordinality || list_length(scan->functions) != 1)
+	if (scan->funcordinality || list_length(scan->functions) != 1 ||
+		!llm_handed_again(join, linitial_node(RangeTblFunction, scan->functions)))
 		return NULL;
-	expr = ((RangeTblFunction *) linitial(scan->functions))->funcexpr;
+	expr = linitial_node(RangeTblFunction, scan->functions)->funcexpr;
 	if (!llm_guards_is_call(expr) || contain_subplans(expr))
 		return NULL;
 	return (FuncExpr *) expr;
@@ -241,7 +274,7 @@ take_inner(Lateral *lateral, const Plan *inner)
 	if (IsA(inner, FunctionScan))
 	{
 		lateral->scan = ((const Scan *) inner)->scanrelid;
-		lateral->call = scanned_call((const FunctionScan *) inner);
+		lateral->call = scanned_call(lateral->join, (const FunctionScan *) inner);
 		return lateral->call != NULL && is_movable(inner);
 	}
 	if (IsA(inner, SubqueryScan))
@@ -286,6 +319,8 @@ llm_laterals_build(NestLoop *join, LlmLayersScope *scope)
 	List *quals = list_concat_copy(join->join.joinqual, plan->qual);
 	bool outer_join = join->join.jointype == JOIN_LEFT;
 	bool guarded = outer_join || IsA(inner, Result);
+	List *on = outer_join ? join->join.joinqual : NIL;
+	List *columns = inner->targetlist;
 	List *scanned = NIL;
 	Plan *top;
 
@@ -297,16 +332,17 @@ llm_laterals_build(NestLoop *join, LlmLayersScope *scope)
 		scanned = ((SubqueryScan *) inner)->subplan->targetlist;
 	if (scanned != NIL)
 		below = llm_layers_build(add_columns(&lateral, below, scanned, NIL, scope), scope);
-	below =
-		add_columns(&lateral, below, inner->targetlist, guarded ? row_quals(inner) : NIL, scope);
+	if (on != NIL && row_quals(inner) != NIL)
+		on = lcons(add_found(&columns), on);
+	below = add_columns(&lateral, below, columns, guarded ? row_quals(inner) : NIL, scope);
 	if (!guarded && !place_quals(below, rewrite(&lateral, inner->qual)))
 		return plan;
 	below = llm_layers_build(below, scope);
 	if (guarded && !outer_join && !push_quals(below, rewrite(&lateral, row_quals(inner))))
 		return plan;
-	if (outer_join && join->join.joinqual != NIL)
+	if (on != NIL)
 	{
-		below = add_columns(&lateral, below, inner_columns(inner), join->join.joinqual, scope);
+		below = add_columns(&lateral, below, inner_columns(inner), on, scope);
 		below = llm_layers_build(below, scope);
 	}
 
