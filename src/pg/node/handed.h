@@ -4,6 +4,7 @@
 
 #include "postgres.h"
 
+#include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 #include "pg/node/layers.h"
 
