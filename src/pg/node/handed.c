@@ -93,23 +93,17 @@ static Node *
 outer_mutator(Node *node, void *context)
 {
 	Handed *handed = (Handed *) context;
-	ListCell *lc;
+	Node *value;
 
 	if (node == NULL)
 		return NULL;
-	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXEC)
-	{
-		foreach (lc, handed->join->nestParams)
-		{
-			NestLoopParam *param = lfirst_node(NestLoopParam, lc);
-
-			if (param->paramno == ((Param *) node)->paramid)
-				return (Node *) copyObject(param->paramval);
-		}
-		/* others come from above the loop, or from between it and the scan */
-		if (!bms_is_member(((Param *) node)->paramid, handed->join->join.plan.extParam))
-			handed->failed = true;
-	}
+	value = llm_layers_handed(handed->join, node);
+	if (value != NULL)
+		return value;
+	/* other parameters come from above the loop, or from between it and the scan */
+	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXEC &&
+		!bms_is_member(((Param *) node)->paramid, handed->join->join.plan.extParam))
+		handed->failed = true;
 	return expression_tree_mutator(node, outer_mutator, context);
 }
 

@@ -52,20 +52,13 @@ lift_mutator(Node *node, void *context)
 {
 	Lift *lift = (Lift *) context;
 	Var *var = (Var *) node;
-	ListCell *lc;
+	Node *handed;
 
 	if (node == NULL)
 		return NULL;
-	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXEC)
-	{
-		foreach (lc, lift->join->nestParams)
-		{
-			NestLoopParam *param = (NestLoopParam *) lfirst(lc);
-
-			if (param->paramno == ((Param *) node)->paramid)
-				return (Node *) copyObject(param->paramval);
-		}
-	}
+	handed = llm_layers_handed(lift->join, node);
+	if (handed != NULL)
+		return handed;
 	if (IsA(node, Var) && var->varno == (int) lift->scan->scanrelid)
 		return inner_column(lift, var);
 	lift->failed = lift->failed || IsA(node, Var);

@@ -61,20 +61,13 @@ lateral_mutator(Node *node, void *context)
 {
 	const Lateral *lateral = (const Lateral *) context;
 	Var *var = (Var *) node;
-	ListCell *lc;
+	Node *handed;
 
 	if (node == NULL)
 		return NULL;
-	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_EXEC)
-	{
-		foreach (lc, lateral->join->nestParams)
-		{
-			NestLoopParam *param = (NestLoopParam *) lfirst(lc);
-
-			if (param->paramno == ((Param *) node)->paramid)
-				return (Node *) copyObject(param->paramval);
-		}
-	}
+	handed = llm_layers_handed(lateral->join, node);
+	if (handed != NULL)
+		return handed;
 	if (IsA(node, Var) && var->varno == INNER_VAR)
 		return (Node *) llm_layers_var(OUTER_VAR, lateral->n_outer + var->varattno, node);
 	if (IsA(node, Var) && lateral->scan != 0 && var->varno == lateral->scan)

@@ -76,6 +76,23 @@ llm_layers_var(Index varno, AttrNumber attno, Node *expr)
 	return makeVar(varno, attno, exprType(expr), exprTypmod(expr), exprCollation(expr), 0);
 }
 
+Node *
+llm_layers_handed(const NestLoop *join, const Node *node)
+{
+	ListCell *lc;
+
+	if (!IsA(node, Param) || ((const Param *) node)->paramkind != PARAM_EXEC)
+		return NULL;
+	foreach (lc, join->nestParams)
+	{
+		NestLoopParam *param = lfirst_node(NestLoopParam, lc);
+
+		if (param->paramno == ((const Param *) node)->paramid)
+			return (Node *) copyObject(param->paramval);
+	}
+	return NULL;
+}
+
 /* Number (from 0) of the same call at another place of the layer: a guard has been copied, or (field)
  * the parser has copied the call, as it does for (llm_generate_result(x)).*; -1 when there is none. */
 static int

@@ -27,6 +27,10 @@ extern bool llm_layers_is_join(const Plan *plan);
 /* A Var for column attno of the plan below (OUTER_VAR) or the scan tuple (INDEX_VAR), of expr's type. */
 extern Var *llm_layers_var(Index varno, AttrNumber attno, Node *expr);
 
+/* What join hands its inner side for node, in the columns of the outer side: a copy; NULL when node is no
+ * parameter of the loop. */
+extern Node *llm_layers_handed(const NestLoop *join, const Node *node);
+
 /* A target list that passes on the columns of child as they are. */
 extern List *llm_layers_pass_on(const Plan *child);
 
