@@ -378,6 +378,56 @@ FROM llm.enrich_failures AS f
 	LEFT JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) f.role
 WHERE pg_catalog.pg_has_role(f.role, 'USAGE') OR pg_catalog.pg_has_role(c.relowner, 'USAGE');
 
+-- ---- standing enrichments: a definition, and the keys of rows that changed ----
+
+CREATE SEQUENCE llm.enrichment_ids;
+
+CREATE TABLE llm.enrichment_defs (
+	id bigint PRIMARY KEY DEFAULT pg_catalog.nextval('llm.enrichment_ids'),
+	name name NOT NULL UNIQUE,
+	owner regrole NOT NULL,
+	relation regclass NOT NULL,
+	target name NOT NULL,
+	prompt text,
+	expr text,
+	filter text,
+	search_path text NOT NULL, -- of the role that created it: its SQL is read with that
+	batch_size int NOT NULL,
+	concurrency int NOT NULL,
+	model text,
+	max_tokens int,
+	temperature float8,
+	seed bigint,
+	response_format jsonb,
+	options jsonb,
+	active boolean NOT NULL,
+	reason text, -- why it was paused; NULL = by a user
+	backfill boolean NOT NULL, -- rows whose target is NULL are to be looked for
+	created timestamptz NOT NULL,
+	UNIQUE (relation, target)
+);
+
+CREATE SEQUENCE llm.enrich_queue_ids;
+
+-- An entry per change; written by triggers, removed by the worker that has done the row.
+CREATE TABLE llm.enrich_queue (
+	id bigint NOT NULL DEFAULT pg_catalog.nextval('llm.enrich_queue_ids'),
+	enrichment bigint NOT NULL,
+	due timestamptz NOT NULL,
+	hash bigint NOT NULL, -- of the key: all entries of a row are done together
+	key jsonb NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX enrich_queue_order ON llm.enrich_queue (enrichment, due, id);
+CREATE INDEX enrich_queue_row ON llm.enrich_queue (enrichment, hash);
+
+SELECT pg_catalog.pg_extension_config_dump('llm.enrichment_ids', '');
+SELECT pg_catalog.pg_extension_config_dump('llm.enrich_queue_ids', '');
+SELECT pg_catalog.pg_extension_config_dump('llm.enrichment_defs',
+	'WHERE owner::oid IN (SELECT oid FROM pg_catalog.pg_roles) AND relation::oid IN (SELECT oid FROM pg_catalog.pg_class)');
+SELECT pg_catalog.pg_extension_config_dump('llm.enrich_queue',
+	'WHERE enrichment IN (SELECT id FROM llm.enrichment_defs AS d WHERE d.owner::oid IN (SELECT oid FROM pg_catalog.pg_roles) AND d.relation::oid IN (SELECT oid FROM pg_catalog.pg_class))');
+
 -- ---- watching ----
 
 CREATE FUNCTION llm.stat_get_engine(
@@ -605,7 +655,7 @@ FROM llm.stat_get_prefixes() AS p
 REVOKE ALL ON FUNCTION llm_engine_restart() FROM PUBLIC;
 GRANT USAGE ON SCHEMA llm TO PUBLIC;
 GRANT SELECT ON llm.jobs, llm.job_workers, llm.failed_rows TO PUBLIC;
-GRANT SELECT ON SEQUENCE llm.job_ids, llm.job_expired TO PUBLIC; -- pg_dump reads them always
+GRANT SELECT ON SEQUENCE llm.job_ids, llm.job_expired, llm.enrichment_ids, llm.enrich_queue_ids TO PUBLIC; -- pg_dump reads them always
 GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_models, llm.stat_activity, llm.stat_users, llm.prefix_cache TO PUBLIC;
 GRANT SELECT ON llm.quotas TO pg_monitor;
 
@@ -626,6 +676,10 @@ COMMENT ON SEQUENCE llm.job_ids IS 'ids of jobs';
 COMMENT ON SEQUENCE llm.job_expired IS 'the greatest id of a job that was removed after llm_infer.job_retention';
 COMMENT ON VIEW llm.jobs IS 'jobs that one may see: those of roles that one is a member of, all for pg_monitor';
 COMMENT ON VIEW llm.job_workers IS 'background workers of this database''s jobs, and why there is none; the launcher has no owner';
+COMMENT ON TABLE llm.enrichment_defs IS 'standing enrichments; read through llm.enrichments';
+COMMENT ON SEQUENCE llm.enrichment_ids IS 'ids of standing enrichments';
+COMMENT ON TABLE llm.enrich_queue IS 'keys of rows that standing enrichments are to do';
+COMMENT ON SEQUENCE llm.enrich_queue_ids IS 'ids of entries of llm.enrich_queue';
 COMMENT ON TABLE llm.enrich_failures IS 'rows that llm_enrich could not do; read through llm.failed_rows';
 COMMENT ON VIEW llm.failed_rows IS 'rows that llm_enrich could not do, with their errors: one''s own calls and tables';
 COMMENT ON VIEW llm.stat_users IS 'what roles have asked of the engine and what their quotas leave; own rows, all for pg_monitor';
