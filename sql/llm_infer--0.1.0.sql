@@ -392,6 +392,7 @@ CREATE TABLE llm.enrichment_defs (
 	expr text,
 	filter text,
 	search_path text NOT NULL, -- of the role that created it: its SQL is read with that
+	sources name[], -- columns that prompt, expr and filter read; NULL = all but the target
 	batch_size int NOT NULL,
 	concurrency int NOT NULL,
 	model text,

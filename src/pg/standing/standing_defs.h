@@ -23,6 +23,8 @@ typedef struct LlmStandingDef
 	char *expr;   /* or an SQL expression, or NULL */
 	char *filter; /* NULL = none */
 	char *search_path;
+	Datum
+		sources; /* name[] of the columns that prompt, expr and filter read; 0 = all but the target */
 	int batch_size;
 	int concurrency;
 	NullableDatum args[LLM_ARG_COUNT]; /* of the calls; the prompt is NULL */
@@ -31,11 +33,19 @@ typedef struct LlmStandingDef
 	bool backfill;                     /* rows whose target is NULL are to be looked for */
 } LlmStandingDef;
 
-/* A definition, in CurrentMemoryContext; NULL when there is none. */
+/* A definition as it is committed at this moment, or written by this transaction: in CurrentMemoryContext;
+ * NULL when there is none. */
 extern LlmStandingDef *llm_standing_defs_read(int64 id);
+extern LlmStandingDef *llm_standing_defs_find(const char *name);
 
 /* All definitions of the database, [*n] in CurrentMemoryContext: for the launcher. */
 extern LlmStandingDef *llm_standing_defs_list(int *n);
+
+/* Write a new one, and its id into it. False when its name, or its relation and target, are taken. */
+extern bool llm_standing_defs_insert(LlmStandingDef *def);
+
+/* Write one again, all but its id, owner and relation. False as above. */
+extern bool llm_standing_defs_update(const LlmStandingDef *def);
 
 /* Pause one, with what the owner should know and do. It stays so until llm_enrich_resume. */
 extern void llm_standing_defs_pause(int64 id, const char *reason);
