@@ -204,7 +204,7 @@ claim(LlmEnrich *e)
 	n = (int) Min(Min(n, e->concurrency + e->batch_size - e->n_rows), left);
 	if (e->next == e->n_list || left == 0)
 		return false;
-	if (n < Min(e->concurrency / 2 + 1, left))
+	if (n < Min(e->concurrency / 2 + 1, left) || llm_enrich_rows_full(e))
 		return true;
 	llm_enrich_begin(e);
 	llm_enrich_rows_claim(e, n);
@@ -325,8 +325,6 @@ run(LlmEnrich *e, bool stops)
 		int64 done = e->n_written + e->n_failed;
 
 		llm_enrich_begin(e);
-		if (e->claim == NULL)
-			llm_enrich_rows_prepare(e);
 		llm_enrich_rows_list(e);
 		MemoryContextSwitchTo(e->cxt);
 		SPI_commit();
@@ -350,6 +348,7 @@ llm_enrich(PG_FUNCTION_ARGS)
 		elog(ERROR, "SPI_connect failed");
 	e.cxt = CurrentMemoryContext;
 	e.work = AllocSetContextCreate(e.cxt, "llm_enrich transaction", ALLOCSET_DEFAULT_SIZES);
+	e.calls = AllocSetContextCreate(e.cxt, "llm_enrich calls", ALLOCSET_SMALL_SIZES);
 	e.started = GetCurrentTimestamp();
 	stops = read_call(&e, fcinfo);
 	e.batch_size = (int) number_argument(fcinfo, ARG_BATCH_SIZE, "batch_size", 64, ROWS_MAX);

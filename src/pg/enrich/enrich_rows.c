@@ -20,10 +20,11 @@
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
-#define LIST_MAX 1000000    /* places of one pass */
-#define LIST_SPARE 10000    /* of these: rows that others may have claimed */
-#define FETCH_ROWS 1000     /* of one fetch */
-#define LEASE_OFFSET 0x4000 /* SQL's advisory locks have small numbers there */
+#define LIST_MAX 1000000                /* places of one pass */
+#define LIST_SPARE 10000                /* of these: rows that others may have claimed */
+#define FETCH_ROWS 1000                 /* of one fetch */
+#define CALLS_NBYTES (64 * 1024 * 1024) /* of rows in work; the one that passes it is the last */
+#define LEASE_OFFSET 0x4000             /* SQL's advisory locks have small numbers there */
 
 /* ---- leases ---- */
 
@@ -41,7 +42,11 @@ compare_places(const void *pa, const void *pb)
 static void
 set_lease_tag(LOCKTAG *tag, const LlmEnrich *e, const LlmEnrichPlace *place)
 {
-	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, hash_combine(place->table, (uint32) e->target->attno),
+	/* by the column's name: its number may be another in a partition and in its parent */
+	const char *column = NameStr(e->target->column);
+	uint32 hash = hash_bytes((const unsigned char *) column, (int) strlen(column));
+
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, hash_combine(place->table, hash),
 						 ItemPointerGetBlockNumber(&place->tid),
 						 LEASE_OFFSET + ItemPointerGetOffsetNumber(&place->tid));
 }
@@ -84,53 +89,9 @@ release(LlmEnrich *e, const LlmEnrichPlace *place)
 void
 llm_enrich_rows_end(LlmEnrich *e)
 {
-	SPIPlanPtr plans[] = {e->claim, e->look, e->take, e->update};
-
 	while (e->n_leased > 0)
 		release_at(e, e->n_leased - 1);
-	for (Size i = 0; i < lengthof(plans); i++)
-		if (plans[i] != NULL)
-			SPI_freeplan(plans[i]);
-}
-
-/* ---- statements ---- */
-
-static SPIPlanPtr
-prepare(const char *sql, int n_args, Oid *types)
-{
-	SPIPlanPtr plan = SPI_prepare(sql, n_args, types);
-
-	/* kept, so that it notices changes of the table */
-	if (plan == NULL || SPI_keepplan(plan) != 0)
-		elog(ERROR, "could not prepare \"%s\": %s", sql, SPI_result_code_string(SPI_result));
-	return plan;
-}
-
-void
-llm_enrich_rows_prepare(LlmEnrich *e)
-{
-	const LlmEnrichTarget *t = e->target;
-	Oid claim_types[] = {TIDARRAYOID, OIDARRAYOID};
-	Oid types[] = {TIDOID, OIDOID, XIDOID, JSONBOID, t->type};
-	char *same =
-		psprintf("%s.ctid OPERATOR(pg_catalog.=) $1 AND %s.tableoid OPERATOR(pg_catalog.=) $2 AND "
-				 "%s.xmin OPERATOR(pg_catalog.=) $3 AND %s OPERATOR(pg_catalog.=) $4",
-				 t->alias, t->alias, t->alias, t->key);
-
-	e->claim = prepare(
-		psprintf("SELECT %s.tableoid, %s.ctid, %s.xmin, %s, %s FROM %s WHERE %s.ctid "
-				 "OPERATOR(pg_catalog.=) ANY ($1) AND %s.tableoid OPERATOR(pg_catalog.=) ANY ($2) "
-				 "AND %s FOR NO KEY UPDATE OF %s SKIP LOCKED",
-				 t->alias, t->alias, t->alias, t->key, t->prompt, t->table, t->alias, t->alias,
-				 t->todo, t->alias),
-		2, claim_types);
-	e->look = prepare(psprintf("SELECT FROM %s WHERE %s", t->table, same), 4, types);
-	e->take = prepare(psprintf("SELECT FROM %s WHERE %s FOR NO KEY UPDATE OF %s SKIP LOCKED",
-							   t->table, same, t->alias),
-					  4, types);
-	e->update = prepare(psprintf("UPDATE %s SET %s = $5 WHERE %s RETURNING %s IS NULL", t->table,
-								 quote_identifier(NameStr(t->column)), same, t->value),
-						5, types);
+	llm_enrich_plans_free(&e->plans);
 }
 
 /* ---- listing ---- */
@@ -175,6 +136,8 @@ llm_enrich_rows_list(LlmEnrich *e)
 	e->list = MemoryContextAlloc(e->cxt, sizeof(LlmEnrichPlace) * (Size) room);
 	e->n_list = e->next = 0;
 	e->n_skipped = 0;
+	/* partitions may have come and gone */
+	llm_enrich_plans_free(&e->plans);
 	portal = SPI_cursor_open_with_args(
 		NULL,
 		psprintf("SELECT %s.tableoid, %s.ctid FROM %s WHERE %s LIMIT " INT64_FORMAT, t->alias,
@@ -193,13 +156,23 @@ llm_enrich_rows_list(LlmEnrich *e)
 
 /* ---- claiming ---- */
 
-/* The places that were leased for this claim, and which of them are rows now. */
+/* The places that were leased for this claim, and what has come of them. */
 typedef struct Lot
 {
 	int n;
-	LlmEnrichPlace *places; /* [n] */
-	bool *used;             /* [n] */
+	LlmEnrichPlace *places; /* [n], sorted */
+	bool *seen;             /* [n] a row was found there */
+	bool *used;             /* [n] it is in work from now on */
 } Lot;
+
+/* The rows that were found there. */
+typedef struct Found
+{
+	int n;
+	LlmEnrichRow *rows;     /* [n], room for all of the lot */
+	NullableDatum *prompts; /* [n] */
+	Size nbytes;            /* of the prompts */
+} Found;
 
 /* Lease the next places of the list, up to n; sorted. Those that were not used by the end of the claim
  * are given back. */
@@ -208,6 +181,7 @@ lease_places(LlmEnrich *e, int n, Lot *lot)
 {
 	lot->n = 0;
 	lot->places = palloc(sizeof(LlmEnrichPlace) * n);
+	lot->seen = palloc0(sizeof(bool) * n);
 	lot->used = palloc0(sizeof(bool) * n);
 	while (lot->n < n && e->next < e->n_list)
 	{
@@ -220,51 +194,76 @@ lease_places(LlmEnrich *e, int n, Lot *lot)
 	qsort(lot->places, lot->n, sizeof(LlmEnrichPlace), compare_places);
 }
 
-static void
-run_claim(LlmEnrich *e, const Lot *lot)
+static Portal
+open_claim(LlmEnrich *e, const LlmEnrichPlace *places, int n)
 {
-	Datum *tids = palloc(sizeof(Datum) * lot->n);
-	Datum *tables = palloc(sizeof(Datum) * lot->n);
+	Datum *tids = palloc(sizeof(Datum) * n);
 	Datum values[2];
-	int n_tables = 0;
-	int rc;
 
-	for (int i = 0; i < lot->n; i++)
-	{
-		tids[i] = PointerGetDatum(&lot->places[i].tid);
-		if (i == 0 || lot->places[i].table != lot->places[i - 1].table)
-			tables[n_tables++] = ObjectIdGetDatum(lot->places[i].table);
-	}
+	for (int i = 0; i < n; i++)
+		tids[i] = PointerGetDatum(&places[i].tid);
 	values[0] = PointerGetDatum(
-		construct_array(tids, lot->n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
-	values[1] =
-		PointerGetDatum(construct_array(tables, n_tables, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
-	rc = SPI_execute_plan(e->claim, values, NULL, false, 0);
-	if (rc < 0)
-		elog(ERROR, "could not claim rows: %s", SPI_result_code_string(rc));
+		construct_array(tids, n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
+	values[1] = ObjectIdGetDatum(places[0].table);
+	return SPI_cursor_open(NULL, llm_enrich_plans_get(&e->plans, e->target, places[0].table)->claim,
+						   values, NULL, false);
 }
 
-/* A row of the claim's result, if it is one that was leased and has a prompt: in a context of its own. */
+/* The row that was fetched, if its place was leased and it has a prompt: in a context of its own. */
 static void
-add_row(LlmEnrich *e, uint64 i, Lot *lot, LlmEnrichRow *row, NullableDatum *prompt)
+add_row(LlmEnrich *e, Oid table, Lot *lot, Found *found)
 {
+	LlmEnrichRow *row = &found->rows[found->n];
+	NullableDatum *prompt = &found->prompts[found->n];
 	LlmEnrichPlace *place;
 	bool isnull;
 	MemoryContext old;
 
 	memset(row, 0, sizeof(*row));
-	row->place.table = DatumGetObjectId(column(i, 1, &isnull));
-	ItemPointerCopy((ItemPointer) DatumGetPointer(column(i, 2, &isnull)), &row->place.tid);
+	row->place.table = table;
+	ItemPointerCopy((ItemPointer) DatumGetPointer(column(0, 1, &isnull)), &row->place.tid);
 	place = bsearch(&row->place, lot->places, lot->n, sizeof(LlmEnrichPlace), compare_places);
-	prompt->value = column(i, 5, &prompt->isnull);
+	prompt->value = column(0, 4, &prompt->isnull);
 	if (place == NULL || prompt->isnull || lot->used[place - lot->places])
 		return;
-	row->cxt = AllocSetContextCreate(e->cxt, "llm_infer row", ALLOCSET_SMALL_SIZES);
+	lot->seen[place - lot->places] = lot->used[place - lot->places] = true;
+	prompt->value = PointerGetDatum(PG_DETOAST_DATUM_COPY(prompt->value));
+	found->nbytes += VARSIZE(DatumGetPointer(prompt->value));
+	row->cxt = AllocSetContextCreate(e->calls, "llm_infer row", ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(row->cxt);
-	row->xmin = DatumGetTransactionId(column(i, 3, &isnull));
-	row->key = PointerGetDatum(PG_DETOAST_DATUM_COPY(column(i, 4, &isnull)));
+	row->xmin = DatumGetTransactionId(column(0, 2, &isnull));
+	row->key = PointerGetDatum(PG_DETOAST_DATUM_COPY(column(0, 3, &isnull)));
 	MemoryContextSwitchTo(old);
-	lot->used[place - lot->places] = true;
+	found->n++;
+}
+
+/* Look at places [from, to) of the lot, which are of one table, row by row: a prompt is made when there
+ * is room for it. False when there is no more. */
+static bool
+find_rows(LlmEnrich *e, Lot *lot, int from, int to, Size room, Found *found)
+{
+	Portal portal = open_claim(e, &lot->places[from], to - from);
+	uint64 n;
+
+	do
+	{
+		SPI_cursor_fetch(portal, true, 1);
+		n = SPI_processed;
+		if (n > 0)
+			add_row(e, lot->places[from].table, lot, found);
+		SPI_freetuptable(SPI_tuptable);
+	} while (n > 0 && found->n < lot->n && found->nbytes < room);
+	SPI_cursor_close(portal);
+	return found->nbytes < room;
+}
+
+/* What was not looked at for want of room is claimed next. */
+static void
+put_back(LlmEnrich *e, const Lot *lot, int from)
+{
+	for (int i = lot->n - 1; i >= from; i--)
+		if (!lot->seen[i])
+			e->list[--e->next] = lot->places[i];
 }
 
 /* Take those out of rows [n] that have failed before; their leases go with the lot's. */
@@ -311,6 +310,7 @@ ask(LlmEnrich *e, LlmEnrichRow *rows, NullableDatum *prompts, int n)
 		e->args[0] = prompts[i];
 		rows[i].call =
 			llm_call_create(llm_func_of(LLM_FUNC_GENERATE), LLM_ARG_COUNT, e->args, rows[i].cxt);
+		pfree(DatumGetPointer(prompts[i].value)); /* the call has a copy */
 		order[i].prompt.model = "";
 		order[i].number = order[i].slot = i;
 		(void) llm_call_prompt(rows[i].call, &order[i].prompt);
@@ -326,30 +326,34 @@ ask(LlmEnrich *e, LlmEnrichRow *rows, NullableDatum *prompts, int n)
 	e->n_claimed += n;
 }
 
+bool
+llm_enrich_rows_full(const LlmEnrich *e)
+{
+	return MemoryContextMemAllocated(e->calls, true) >= CALLS_NBYTES;
+}
+
 void
 llm_enrich_rows_claim(LlmEnrich *e, int n)
 {
-	LlmEnrichRow *rows;
-	NullableDatum *prompts;
-	SPITupleTable *table;
+	Size had = MemoryContextMemAllocated(e->calls, true);
+	Found found = {0};
 	Lot lot;
-	int n_rows = 0;
+	int to;
 
 	lease_places(e, n, &lot);
-	if (lot.n == 0)
-		return;
-	rows = palloc(sizeof(LlmEnrichRow) * lot.n);
-	prompts = palloc(sizeof(NullableDatum) * lot.n);
-	run_claim(e, &lot);
-	table = SPI_tuptable;
-	for (uint64 i = 0, n_found = SPI_processed; i < n_found && n_rows < lot.n; i++)
+	found.rows = palloc(sizeof(LlmEnrichRow) * (lot.n + 1));
+	found.prompts = palloc(sizeof(NullableDatum) * (lot.n + 1));
+	for (int from = 0; from < lot.n; from = to)
 	{
-		add_row(e, i, &lot, &rows[n_rows], &prompts[n_rows]);
-		n_rows += rows[n_rows].cxt != NULL ? 1 : 0;
+		for (to = from + 1; to < lot.n && lot.places[to].table == lot.places[from].table;)
+			to++;
+		if (find_rows(e, &lot, from, to, CALLS_NBYTES - Min(had, CALLS_NBYTES), &found))
+			continue;
+		put_back(e, &lot, from);
+		break;
 	}
-	n_rows = skip_failed(e, rows, prompts, n_rows, &lot);
-	ask(e, rows, prompts, n_rows);
-	SPI_freetuptable(table);
+	found.n = skip_failed(e, found.rows, found.prompts, found.n, &lot);
+	ask(e, found.rows, found.prompts, found.n);
 	for (int i = 0; i < lot.n; i++)
 		if (!lot.used[i])
 			release(e, &lot.places[i]);

@@ -12,8 +12,8 @@
 #include "postgres.h"
 
 #include "access/transam.h"
-#include "executor/spi.h"
 #include "pg/call.h"
+#include "pg/enrich/enrich_plans.h"
 #include "pg/enrich/enrich_target.h"
 #include "pg/options.h"
 #include "storage/itemptr.h"
@@ -56,8 +56,9 @@ typedef struct LlmEnrich
 	int64 max_rows; /* to ask about; -1 = all */
 	int max_attempts;
 	TimestampTz started;
-	MemoryContext cxt;  /* rows, list, plans: lives as long as the procedure */
-	MemoryContext work; /* of one transaction */
+	MemoryContext cxt;   /* rows, list, plans: lives as long as the procedure */
+	MemoryContext work;  /* of one transaction */
+	MemoryContext calls; /* parent of the rows' contexts */
 
 	/* rows claimed and not yet written or dropped: [n_rows], room for concurrency + batch_size */
 	LlmEnrichRow *rows;
@@ -73,10 +74,7 @@ typedef struct LlmEnrich
 	int next;
 	bool cut; /* there may be more than the list holds */
 
-	SPIPlanPtr claim;
-	SPIPlanPtr look;
-	SPIPlanPtr take;
-	SPIPlanPtr update;
+	LlmEnrichPlanCache plans;
 	int64 n_claimed;
 	int64 n_written;
 	int64 n_failed;
@@ -89,11 +87,11 @@ typedef struct LlmEnrich
 /* Begin a transaction's work, where one has just begun. */
 extern void llm_enrich_begin(LlmEnrich *e);
 
-/* Prepare the statements. */
-extern void llm_enrich_rows_prepare(LlmEnrich *e);
 /* List what is to be done now. In a transaction. */
 extern void llm_enrich_rows_list(LlmEnrich *e);
-/* Claim up to n rows of the list. In a transaction. */
+/* Rows in work have so much memory that no more are to be claimed. */
+extern bool llm_enrich_rows_full(const LlmEnrich *e);
+/* Claim up to n rows of the list, until that is so. In a transaction. */
 extern void llm_enrich_rows_claim(LlmEnrich *e, int n);
 /* Forget row i and its lease; an unanswered request is cancelled. */
 extern void llm_enrich_rows_drop(LlmEnrich *e, int i);

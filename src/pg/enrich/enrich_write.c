@@ -52,6 +52,12 @@ set_identity(LlmEnrichRow *row, Datum *values)
 	values[3] = row->key;
 }
 
+static const LlmEnrichPlans *
+plans_of(LlmEnrich *e, const LlmEnrichRow *row)
+{
+	return llm_enrich_plans_get(&e->plans, e->target, row->place.table);
+}
+
 /* The number of rows that a statement finds, or gives back. */
 static uint64
 run(SPIPlanPtr plan, Datum *values)
@@ -74,12 +80,12 @@ find(SPIPlanPtr plan, Datum *values)
 
 /* Lock a row if it is what it was. */
 static void
-hold(LlmEnrich *e, LlmEnrichRow *row, Datum *values)
+hold(const LlmEnrichPlans *plans, LlmEnrichRow *row, Datum *values)
 {
-	if (find(e->take, values))
+	if (find(plans->take, values))
 		row->hold = LLM_ENRICH_OURS;
 	else
-		row->hold = find(e->look, values) ? LLM_ENRICH_NOT_NOW : LLM_ENRICH_LOST;
+		row->hold = find(plans->look, values) ? LLM_ENRICH_NOT_NOW : LLM_ENRICH_LOST;
 }
 
 static bool
@@ -157,17 +163,19 @@ update(void *arg)
 	for (int i = r->from; i < r->to; i++)
 	{
 		LlmEnrichRow *row = r->b->rows[i];
+		const LlmEnrichPlans *plans;
 
 		if (!is_due(row))
 			continue;
 		CHECK_FOR_INTERRUPTS();
+		plans = plans_of(r->e, row);
 		set_identity(row, values);
 		/* in the same subtransaction: otherwise the row would get a multixact */
-		hold(r->e, row, values);
+		hold(plans, row, values);
 		if (row->hold != LLM_ENRICH_OURS)
 			continue;
 		values[4] = row->value;
-		if (run(r->e->update, values) == 0 ||
+		if (run(plans->update, values) == 0 ||
 			DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)))
 			ereport(ERROR, (errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
 							errmsg("a trigger or rule kept the value out of the row")));
@@ -217,7 +225,7 @@ note_failures(LlmEnrich *e, Batch *b)
 		if (row->failure.sqlstate == 0)
 			continue;
 		set_identity(row, values);
-		row->hold = find(e->look, values) ? LLM_ENRICH_OURS : LLM_ENRICH_LOST;
+		row->hold = find(plans_of(e, row)->look, values) ? LLM_ENRICH_OURS : LLM_ENRICH_LOST;
 		if (row->hold == LLM_ENRICH_OURS)
 			llm_enrich_table_note(e->target, row->key, row->xmin, row->failure.sqlstate,
 								  row->failure.message);

@@ -1,0 +1,43 @@
+/*
+ * pg/enrich/enrich_plans.h - the statements that claim and write rows, a set for each partition.
+ *
+ * They name the table of the call, whose rights, policies and triggers count, and have the partition's
+ * bounds as one more condition, so that the planner leaves the other partitions out. It cannot do that
+ * for hash partitions, default partitions and children by INHERITS: a row of these is looked for in all.
+ */
+#ifndef LLM_PG_ENRICH_ENRICH_PLANS_H
+#define LLM_PG_ENRICH_ENRICH_PLANS_H
+
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "pg/enrich/enrich_target.h"
+
+#define LLM_ENRICH_PLANS_MAX 64 /* sets; the one that was used longest ago gives way */
+
+typedef struct LlmEnrichPlans
+{
+	Oid table;   /* partition, child, or the table itself */
+	uint64 used; /* when, by the cache's clock */
+	SPIPlanPtr
+		claim;       /* (tid[], table) -> xmin, place, key, prompt of rows to be done; locks them */
+	SPIPlanPtr look; /* (tid, table, xmin, key): a row if it is that version still */
+	SPIPlanPtr take; /* the same, and locks it; nothing when somebody else has */
+	SPIPlanPtr update; /* (tid, table, xmin, key, value) -> whether the target is NULL */
+} LlmEnrichPlans;
+
+typedef struct LlmEnrichPlanCache
+{
+	LlmEnrichPlans sets[LLM_ENRICH_PLANS_MAX];
+	int n;
+	uint64 clock;
+} LlmEnrichPlanCache;
+
+/* The statements for rows of table, valid until the next call. In a transaction. */
+extern const LlmEnrichPlans *llm_enrich_plans_get(LlmEnrichPlanCache *cache,
+												  const LlmEnrichTarget *t, Oid table);
+
+/* Forget all, also while an error is handled. */
+extern void llm_enrich_plans_free(LlmEnrichPlanCache *cache);
+
+#endif
