@@ -297,6 +297,7 @@ AS 'MODULE_PATHNAME', 'llm_job_wait';
 
 CREATE FUNCTION llm.stat_get_job_workers(
 	OUT role oid,
+	OUT task bigint,
 	OUT pid int,
 	OUT state text,
 	OUT reason text,
@@ -321,14 +322,6 @@ SELECT j.id,
 	CASE WHEN pg_catalog.pg_has_role(j.owner::oid, 'USAGE') THEN j.message END AS message
 FROM llm.job_queue AS j
 WHERE pg_catalog.pg_has_role(j.owner::oid, 'USAGE') OR pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
-
-CREATE VIEW llm.job_workers AS
-SELECT CASE WHEN w.role OPERATOR(pg_catalog.<>) 0::oid THEN w.role::pg_catalog.regrole END AS owner,
-	w.pid,
-	w.state,
-	w.reason,
-	w.until
-FROM llm.stat_get_job_workers() AS w;
 
 -- ---- enrichment: what is to be done is in the tables themselves; rows that failed are here ----
 
@@ -430,6 +423,16 @@ SELECT pg_catalog.pg_extension_config_dump('llm.enrich_queue',
 	'WHERE enrichment IN (SELECT id FROM llm.enrichment_defs AS d WHERE d.owner::oid IN (SELECT oid FROM pg_catalog.pg_roles) AND d.relation::oid IN (SELECT oid FROM pg_catalog.pg_class))');
 
 -- ---- watching ----
+
+CREATE VIEW llm.job_workers AS
+SELECT CASE WHEN w.role OPERATOR(pg_catalog.<>) 0::oid THEN w.role::pg_catalog.regrole END AS owner,
+	d.name AS enrichment,
+	w.pid,
+	w.state,
+	w.reason,
+	w.until
+FROM llm.stat_get_job_workers() AS w
+	LEFT JOIN llm.enrichment_defs AS d ON d.id OPERATOR(pg_catalog.=) w.task;
 
 CREATE FUNCTION llm.stat_get_engine(
 	OUT state text,
@@ -676,7 +679,7 @@ COMMENT ON TABLE llm.job_queue IS 'jobs and their results; read through llm.jobs
 COMMENT ON SEQUENCE llm.job_ids IS 'ids of jobs';
 COMMENT ON SEQUENCE llm.job_expired IS 'the greatest id of a job that was removed after llm_infer.job_retention';
 COMMENT ON VIEW llm.jobs IS 'jobs that one may see: those of roles that one is a member of, all for pg_monitor';
-COMMENT ON VIEW llm.job_workers IS 'background workers of this database''s jobs, and why there is none; the launcher has no owner';
+COMMENT ON VIEW llm.job_workers IS 'background workers of this database''s jobs and enrichments, and why there is none; the launcher has no owner';
 COMMENT ON TABLE llm.enrichment_defs IS 'standing enrichments; read through llm.enrichments';
 COMMENT ON SEQUENCE llm.enrichment_ids IS 'ids of standing enrichments';
 COMMENT ON TABLE llm.enrich_queue IS 'keys of rows that standing enrichments are to do';

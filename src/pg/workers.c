@@ -34,6 +34,7 @@ typedef struct Table
 static Table *table = NULL;
 static Oid my_database = InvalidOid; /* of this process's entry */
 static Oid my_role = InvalidOid;
+static int64 my_task = 0;
 static bool connected = false;
 static const char *pause_reason = NULL; /* to leave behind; memory of the process */
 
@@ -59,10 +60,11 @@ llm_workers_startup(LWLock *lock)
 /* ---- entries; the caller holds the lock ---- */
 
 static LlmWorker *
-find(Oid database, Oid role)
+find(Oid database, Oid role, int64 task)
 {
 	for (int i = 0; i < table->n; i++)
-		if (table->entries[i].database == database && table->entries[i].role == role)
+		if (table->entries[i].database == database && table->entries[i].role == role &&
+			table->entries[i].task == task)
 			return &table->entries[i];
 	return NULL;
 }
@@ -82,29 +84,42 @@ drop(LlmWorker *w)
 	*w = table->entries[--table->n];
 }
 
-/* A new entry. Roles leave entries to launchers, and to other databases: NULL then. */
 static LlmWorker *
-enter(Oid database, Oid role)
+find_launcher(Oid database)
 {
-	int n_roles = 0;
+	return find(database, InvalidOid, 0);
+}
+
+static LlmWorker *
+find_mine(void)
+{
+	return find(my_database, my_role, my_task);
+}
+
+/* A new entry. Workers leave entries to launchers, and to other databases: NULL then. */
+static LlmWorker *
+enter(Oid database, Oid role, int64 task)
+{
+	int n_workers = 0;
 	LlmWorker *w;
 
 	for (int i = 0; i < table->n; i++)
-		n_roles += OidIsValid(table->entries[i].role) && table->entries[i].database == database;
+		n_workers += OidIsValid(table->entries[i].role) && table->entries[i].database == database;
 	if (table->n == LLM_WORKERS_MAX)
 		return NULL;
-	if (OidIsValid(role) &&
-		(n_roles >= LLM_WORKERS_ROLES_NOTED || table->n >= LLM_WORKERS_MAX - LLM_WORKERS_LAUNCHERS))
+	if (OidIsValid(role) && (n_workers >= LLM_WORKERS_ROLES_NOTED ||
+							 table->n >= LLM_WORKERS_MAX - LLM_WORKERS_LAUNCHERS))
 		return NULL;
 	w = &table->entries[table->n++];
 	memset(w, 0, sizeof(*w));
 	w->database = database;
 	w->role = role;
+	w->task = task;
 	set_state(w, LLM_WORKER_WANTED, "");
 	return w;
 }
 
-/* Forget the pause of a role in this database that is the oldest: another one could run. */
+/* Forget the pause in this database that is the oldest: another worker could run. */
 static void
 drop_paused(void)
 {
@@ -139,7 +154,7 @@ set_latch(const LlmWorker *w)
 static void
 wake_launcher(Oid database)
 {
-	LlmWorker *w = find(database, InvalidOid);
+	LlmWorker *w = find_launcher(database);
 
 	if (w == NULL)
 		return;
@@ -158,7 +173,7 @@ is_lost(const LlmWorker *w, TimestampTz now)
 /* ---- anybody ---- */
 
 bool
-llm_workers_wake(Oid database, Oid role)
+llm_workers_wake(Oid database, Oid role, int64 task)
 {
 	bool room = true;
 	bool runs = false;
@@ -168,14 +183,14 @@ llm_workers_wake(Oid database, Oid role)
 	{
 		LlmWorker *w = &table->entries[i];
 
-		if (w->database != database || (OidIsValid(role) && w->role != role))
+		if (w->database != database || (OidIsValid(role) && (w->role != role || w->task != task)))
 			continue;
 		w->woken = true;
 		set_latch(w);
 		runs = runs || (w->role == role && w->state == LLM_WORKER_RUNNING);
 	}
-	if (!runs && find(database, InvalidOid) == NULL)
-		room = enter(database, InvalidOid) != NULL;
+	if (!runs && find_launcher(database) == NULL)
+		room = enter(database, InvalidOid, 0) != NULL;
 	else if (!runs)
 		wake_launcher(database);
 	LWLockRelease(table->lock);
@@ -185,12 +200,12 @@ llm_workers_wake(Oid database, Oid role)
 }
 
 bool
-llm_workers_find(Oid database, Oid role, LlmWorker *out)
+llm_workers_find(Oid database, Oid role, int64 task, LlmWorker *out)
 {
 	const LlmWorker *w;
 
 	LWLockAcquire(table->lock, LW_SHARED);
-	w = find(database, role);
+	w = find(database, role, task);
 	if (w != NULL)
 		*out = *w;
 	LWLockRelease(table->lock);
@@ -280,18 +295,26 @@ llm_workers_end_wait(void)
 
 /* ---- starting ---- */
 
+/* What a process is started with, beside its database. */
+typedef struct Orders
+{
+	Oid role;
+	int64 task;
+} Orders;
+
 /* False when the postmaster has no place for one more. */
 static bool
-start_process(const char *function, const char *name, Oid database, Oid role)
+start_process(const char *function, const char *name, Oid database, Oid role, int64 task)
 {
 	BackgroundWorker worker;
+	Orders orders = {.role = role, .task = task};
 
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
 	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	worker.bgw_main_arg = ObjectIdGetDatum(database);
-	memcpy(worker.bgw_extra, &role, sizeof(role));
+	memcpy(worker.bgw_extra, &orders, sizeof(orders));
 	snprintf(worker.bgw_library_name, BGW_MAXLEN, "llm_infer");
 	snprintf(worker.bgw_function_name, BGW_MAXLEN, "%s", function);
 	snprintf(worker.bgw_name, BGW_MAXLEN, "%s", name);
@@ -303,11 +326,14 @@ start_process(const char *function, const char *name, Oid database, Oid role)
 static bool
 start_entry(LlmWorker *w)
 {
-	bool ok =
-		OidIsValid(w->role)
-			? start_process("llm_worker_main", "llm_infer worker", w->database, w->role)
-			: start_process("llm_launcher_main", "llm_infer launcher", w->database, InvalidOid);
+	bool ok;
 
+	if (!OidIsValid(w->role))
+		ok = start_process("llm_launcher_main", "llm_infer launcher", w->database, InvalidOid, 0);
+	else
+		ok = start_process(w->task == 0 ? "llm_worker_main" : "llm_standing_main",
+						   w->task == 0 ? "llm_infer worker" : "llm_infer enrichment", w->database,
+						   w->role, w->task);
 	if (ok)
 		set_state(w, LLM_WORKER_STARTING, "");
 	else if (w->state != LLM_WORKER_WANTED || w->reason[0] == '\0')
@@ -335,7 +361,7 @@ llm_workers_supervise(bool settings_changed)
 		return next;
 	if (starter_due)
 		starter_due =
-			!start_process("llm_starter_main", "llm_infer starter", InvalidOid, InvalidOid);
+			!start_process("llm_starter_main", "llm_infer starter", InvalidOid, InvalidOid, 0);
 	if (starter_due)
 		next = RETRY_MS;
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
@@ -355,7 +381,7 @@ llm_workers_supervise(bool settings_changed)
 }
 
 bool
-llm_workers_start_role(Oid role)
+llm_workers_start(Oid role, int64 task)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	int n_others = 0;
@@ -366,17 +392,18 @@ llm_workers_start_role(Oid role)
 	for (int i = 0; i < table->n; i++)
 	{
 		w = &table->entries[i];
-		if (w->database == MyDatabaseId && OidIsValid(w->role) && w->role != role &&
+		if (w->database == MyDatabaseId && OidIsValid(w->role) &&
+			(w->role != role || w->task != task) &&
 			(w->state == LLM_WORKER_RUNNING || w->state == LLM_WORKER_STARTING))
 			n_others++;
 	}
-	w = find(MyDatabaseId, role);
+	w = find(MyDatabaseId, role, task);
 	if (w == NULL)
-		w = enter(MyDatabaseId, role);
+		w = enter(MyDatabaseId, role, task);
 	if (w == NULL && n_others < LLM_WORKERS_ROLES_MAX)
 	{
 		drop_paused();
-		w = enter(MyDatabaseId, role);
+		w = enter(MyDatabaseId, role, task);
 	}
 	if (w == NULL)
 		ok = false;
@@ -387,26 +414,26 @@ llm_workers_start_role(Oid role)
 }
 
 void
-llm_workers_pause(Oid role, const char *reason, int ms)
+llm_workers_pause(Oid role, int64 task, const char *reason, int ms)
 {
 	LlmWorker *w;
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	w = find(MyDatabaseId, role);
+	w = find(MyDatabaseId, role, task);
 	if (w == NULL)
-		w = enter(MyDatabaseId, role);
+		w = enter(MyDatabaseId, role, task);
 	if (w != NULL && w->state != LLM_WORKER_RUNNING && w->state != LLM_WORKER_STARTING)
 		pause_for(w, reason, ms);
 	LWLockRelease(table->lock);
 }
 
 void
-llm_workers_forget_pause(Oid role)
+llm_workers_forget_pause(Oid role, int64 task)
 {
 	LlmWorker *w;
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	w = find(MyDatabaseId, role);
+	w = find(MyDatabaseId, role, task);
 	if (w != NULL && w->state != LLM_WORKER_RUNNING && w->state != LLM_WORKER_STARTING)
 		drop(w);
 	LWLockRelease(table->lock);
@@ -477,7 +504,7 @@ detach(int code, Datum arg)
 	LlmWorker *w;
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	w = find(my_database, my_role);
+	w = find_mine();
 	if (w != NULL && w->pid == MyProcPid)
 		give_up(w, code != 0);
 	if (OidIsValid(my_role))
@@ -488,16 +515,19 @@ detach(int code, Datum arg)
 }
 
 void
-llm_workers_attach(Oid database, Oid role)
+llm_workers_attach(Oid database, Oid *role, int64 *task)
 {
+	Orders orders;
 	LlmWorker *w;
 	bool wanted;
 
+	memcpy(&orders, MyBgworkerEntry->bgw_extra, sizeof(orders));
 	my_database = database;
-	my_role = role;
+	*role = my_role = orders.role;
+	*task = my_task = orders.task;
 	before_shmem_exit(detach, 0);
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	w = find(database, role);
+	w = find_mine();
 	wanted = w != NULL && w->state == LLM_WORKER_STARTING;
 	if (wanted)
 	{
@@ -524,7 +554,7 @@ llm_workers_take_wake(void)
 	bool woken;
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	w = find(my_database, my_role);
+	w = find_mine();
 	woken = w != NULL && w->woken;
 	if (w != NULL)
 		w->woken = false;
@@ -541,7 +571,7 @@ llm_workers_must_yield(void)
 	bool yield;
 
 	LWLockAcquire(table->lock, LW_SHARED);
-	w = find(my_database, my_role);
+	w = find_mine();
 	yield = w == NULL || w->yield;
 	if (w != NULL && now >= TimestampTzPlusMilliseconds(w->since, LLM_WORKERS_TURN_MS))
 	{
@@ -564,7 +594,7 @@ llm_workers_well(void)
 	LlmWorker *w;
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	w = find(my_database, my_role);
+	w = find_mine();
 	if (w != NULL)
 		w->failures = 0;
 	LWLockRelease(table->lock);

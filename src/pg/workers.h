@@ -2,9 +2,9 @@
  * pg/workers.h - who works for which database: a table in shared memory, and how workers are started.
  *
  * Two kinds of dynamic background workers: a launcher per database (role 0), which the supervisor
- * starts when it is wanted, and workers of a role, which the launcher starts. An entry is there while
- * its process is wanted, runs, or may not run yet; it tells why. What has an entry is not started
- * twice.
+ * starts when it is wanted, and workers, which the launcher starts: one for the jobs of a role, and one
+ * for each standing enrichment. An entry is there while its process is wanted, runs, or may not run
+ * yet; it tells why. What has an entry is not started twice.
  *
  * One LWLock guards the table; it is held for a pass over at most LLM_WORKERS_MAX entries and never
  * while anything else is waited for. A process makes its entry RUNNING before it connects to its
@@ -22,8 +22,8 @@
 
 #define LLM_WORKERS_MAX 512
 #define LLM_WORKERS_LAUNCHERS 128  /* of them for launchers alone */
-#define LLM_WORKERS_ROLES_NOTED 32 /* entries of roles, per database */
-#define LLM_WORKERS_ROLES_MAX 4    /* workers of roles at once, per database */
+#define LLM_WORKERS_ROLES_NOTED 32 /* entries of workers, per database */
+#define LLM_WORKERS_ROLES_MAX 4    /* workers at once, per database */
 #define LLM_WORKERS_START_MS 30000
 #define LLM_WORKERS_TURN_MS 3000 /* how long one works on while others wait for its place */
 #define LLM_WORKER_REASON_NBYTES 256
@@ -40,7 +40,8 @@ typedef enum LlmWorkerState
 typedef struct LlmWorker
 {
 	Oid database;
-	Oid role; /* 0 = the launcher */
+	Oid role;   /* 0 = the launcher */
+	int64 task; /* id of the enrichment; 0 = the role's jobs, or the launcher */
 	LlmWorkerState state;
 	int pid;                               /* RUNNING */
 	int proc;                              /* its proc number */
@@ -58,12 +59,12 @@ extern void llm_workers_startup(LWLock *lock);
 
 /* ---- anybody ---- */
 
-/* There is something to do for a role in the database (0 = for any): wake its worker, else the launcher,
- * which is started when there is none; a worker that ends wakes the launcher too. False when the table
- * is full. Raises nothing: for callbacks of transactions. */
-extern bool llm_workers_wake(Oid database, Oid role);
+/* There is something to do for a role and a task in the database (role 0 = for any): wake its worker, else
+ * the launcher, which is started when there is none; a worker that ends wakes the launcher too. False when
+ * the table is full. Raises nothing: for callbacks of transactions. */
+extern bool llm_workers_wake(Oid database, Oid role, int64 task);
 /* A copy of the entry; false when there is none. */
-extern bool llm_workers_find(Oid database, Oid role, LlmWorker *out);
+extern bool llm_workers_find(Oid database, Oid role, int64 task, LlmWorker *out);
 /* Copies of all entries of the database, [*n] in CurrentMemoryContext. */
 extern LlmWorker *llm_workers_list(Oid database, int *n);
 
@@ -87,19 +88,20 @@ extern long llm_workers_supervise(bool settings_changed);
 
 /* ---- a launcher ---- */
 
-/* Start the worker of a role, unless it has an entry that says no. False when there is no place. */
-extern bool llm_workers_start_role(Oid role);
-/* Write down why a role has no worker, with a time to try again; a running one is left alone. */
-extern void llm_workers_pause(Oid role, const char *reason, int ms);
-/* Forget why a role has no worker. */
-extern void llm_workers_forget_pause(Oid role);
+/* Start the worker of a role's task, unless it has an entry that says no. False when there is no place. */
+extern bool llm_workers_start(Oid role, int64 task);
+/* Write down why a task has no worker, with a time to try again; a running one is left alone. */
+extern void llm_workers_pause(Oid role, int64 task, const char *reason, int ms);
+/* Forget why a task has no worker. */
+extern void llm_workers_forget_pause(Oid role, int64 task);
 /* Ask the worker that has run longest, and long enough, to end. */
 extern void llm_workers_ask_yield(void);
 
 /* ---- a worker, or a launcher ---- */
 
-/* First of all, before connecting; proc_exit when it is not wanted any more. */
-extern void llm_workers_attach(Oid database, Oid role);
+/* First of all, before connecting, with what the process was started for; proc_exit when it is not wanted
+ * any more. */
+extern void llm_workers_attach(Oid database, Oid *role, int64 *task);
 /* It is connected: from now on its end is no failure to start. */
 extern void llm_workers_connected(void);
 /* True when there may be something to do; forgets it. */

@@ -114,7 +114,7 @@ llm_job_cancel(PG_FUNCTION_ARGS)
 	id = PG_GETARG_INT64(0);
 	if (!find_job(id, false, &row) || row.finished != 0 || !llm_job_table_cancel(id))
 		PG_RETURN_BOOL(false);
-	llm_job_commit_note(row.owner, true);
+	llm_job_commit_note(row.owner, 0, true);
 	PG_RETURN_BOOL(true);
 }
 
@@ -183,7 +183,7 @@ llm_job_wait(PG_FUNCTION_ARGS)
 	{
 		/* Perhaps it was restored from a dump, or comes from a prepared transaction. */
 		if (!RecoveryInProgress())
-			(void) llm_workers_wake(MyDatabaseId, InvalidOid);
+			(void) llm_workers_wake(MyDatabaseId, InvalidOid, 0);
 		(void) llm_job_wait_until(has_ended, &w, timeout_ms);
 	}
 	PG_RETURN_TEXT_P(cstring_to_text(w.state));
@@ -211,17 +211,18 @@ state_name(LlmWorkerState state)
 static void
 add_worker(ReturnSetInfo *rsinfo, const LlmWorker *w)
 {
-	Datum values[5];
-	bool nulls[5] = {0};
+	Datum values[6];
+	bool nulls[6] = {0};
 
 	values[0] = ObjectIdGetDatum(w->role);
-	values[1] = Int32GetDatum(w->pid);
-	nulls[1] = w->pid == 0;
-	values[2] = CStringGetTextDatum(state_name(w->state));
-	values[3] = CStringGetTextDatum(w->reason);
-	nulls[3] = w->reason[0] == '\0';
-	values[4] = TimestampTzGetDatum(w->until);
-	nulls[4] = w->until == 0;
+	values[1] = Int64GetDatum(w->task);
+	values[2] = Int32GetDatum(w->pid);
+	nulls[2] = w->pid == 0;
+	values[3] = CStringGetTextDatum(state_name(w->state));
+	values[4] = CStringGetTextDatum(w->reason);
+	nulls[4] = w->reason[0] == '\0';
+	values[5] = TimestampTzGetDatum(w->until);
+	nulls[5] = w->until == 0;
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -230,7 +231,7 @@ add_worker(ReturnSetInfo *rsinfo, const LlmWorker *w)
 Datum
 llm_stat_job_workers(PG_FUNCTION_ARGS)
 {
-	static const Oid columns[] = {OIDOID, INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
+	static const Oid columns[] = {OIDOID, INT8OID, INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID};
 	bool all = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS);
 	LlmWorker *list;
 	int n;

@@ -54,13 +54,13 @@ static const struct
 };
 
 void
-llm_job_process_connect(Oid database, Oid role)
+llm_job_process_connect(Oid database, Oid *role, int64 *task)
 {
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
-	llm_workers_attach(database, role);
-	BackgroundWorkerInitializeConnectionByOid(database, role, 0);
+	llm_workers_attach(database, role, task);
+	BackgroundWorkerInitializeConnectionByOid(database, *role, 0);
 	llm_workers_connected();
 	for (Size i = 0; i < lengthof(session_settings); i++)
 		if (GetConfigOption(session_settings[i].name, true, false) != NULL)

@@ -10,9 +10,10 @@
 
 #include "postgres.h"
 
-/* Set signals and attach to the table of workers; then connect, as role (0 = a superuser). The
- * settings of role and database that could change what our statements do are set back. */
-extern void llm_job_process_connect(Oid database, Oid role);
+/* Set signals and attach to the table of workers; then connect, as the role that the process was started
+ * for (0 = a superuser). The settings of role and database that could change what our statements do
+ * are set back. */
+extern void llm_job_process_connect(Oid database, Oid *role, int64 *task);
 
 /* Interrupts, and settings that were reloaded. */
 extern void llm_job_process_check(void);

@@ -7,7 +7,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "common/pg_prng.h"
 #include "fmgr.h"
@@ -20,8 +19,6 @@
 #include "pg/func.h"
 #include "pg/jobs/job_commit.h"
 #include "pg/jobs/job_table.h"
-#include "pg/shmem.h"
-#include "pg/workers.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -35,43 +32,6 @@ LLM_EXPORTS_END
 
 #define ATTEMPTS_DEFAULT 5
 #define ATTEMPTS_MAX 1000
-
-/* ---- commit ---- */
-
-static bool commit_noted = false;
-static bool end_noted = false;
-static Oid noted_owner = InvalidOid; /* 0 = several */
-
-static void
-xact_callback(XactEvent event, void *arg)
-{
-	bool noted = commit_noted;
-	bool ended = end_noted;
-
-	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_PREPARE && event != XACT_EVENT_ABORT)
-		return;
-	commit_noted = end_noted = false;
-	if (!noted || event == XACT_EVENT_ABORT)
-		return;
-	(void) llm_workers_wake(MyDatabaseId, noted_owner);
-	if (ended)
-		llm_workers_finished();
-}
-
-void
-llm_job_commit_note(Oid owner, bool ended)
-{
-	static bool registered = false;
-
-	if (!llm_shmem_attached())
-		return; /* a cancel, without the library preloaded: nobody works */
-	if (!registered)
-		RegisterXactCallback(xact_callback, NULL);
-	registered = true;
-	noted_owner = !commit_noted || noted_owner == owner ? owner : InvalidOid;
-	commit_noted = true;
-	end_noted = end_noted || ended;
-}
 
 /* ---- arguments ---- */
 
@@ -208,7 +168,7 @@ insert(LlmJobOrder *order, Datum prompt)
 			Int64GetDatum((int64) pg_prng_uint64(&pg_global_prng_state)));
 	id = llm_job_table_insert(order);
 	order->args[LLM_ARG_SEED].isnull = !has_seed;
-	llm_job_commit_note(order->owner, false);
+	llm_job_commit_note(order->owner, 0, false);
 	return id;
 }
 

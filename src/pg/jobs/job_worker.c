@@ -23,7 +23,6 @@
 #include "pg/jobs/job_table.h"
 #include "pg/subxact.h"
 #include "pg/workers.h"
-#include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/errcodes.h"
@@ -398,9 +397,9 @@ void
 llm_worker_main(Datum arg)
 {
 	Oid role;
+	int64 task;
 
-	memcpy(&role, MyBgworkerEntry->bgw_extra, sizeof(role));
-	llm_job_process_connect(DatumGetObjectId(arg), role);
+	llm_job_process_connect(DatumGetObjectId(arg), &role, &task);
 	calls_cxt = AllocSetContextCreate(TopMemoryContext, "llm_infer jobs", ALLOCSET_DEFAULT_SIZES);
 	while (!llm_job_process_begin("taking over"))
 		llm_job_process_sleep(LOOK_MS);

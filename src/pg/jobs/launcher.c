@@ -106,7 +106,7 @@ check_role(Oid role)
 	form = (Form_pg_authid) GETSTRUCT(tuple);
 	ok = form->rolcanlogin;
 	if (!ok)
-		llm_workers_pause(role, psprintf("role \"%s\" may not log in", NameStr(form->rolname)),
+		llm_workers_pause(role, 0, psprintf("role \"%s\" may not log in", NameStr(form->rolname)),
 						  ROLE_MS);
 	ReleaseSysCache(tuple);
 	return ok;
@@ -166,10 +166,10 @@ start_workers(LlmJobLane *lanes, int n)
 			next = Min(next, TimestampDifferenceMilliseconds(now, lanes[i].due) + 1);
 			continue;
 		}
-		if (llm_workers_find(MyDatabaseId, lanes[i].owner, &w) && w.state == LLM_WORKER_PAUSED &&
+		if (llm_workers_find(MyDatabaseId, lanes[i].owner, 0, &w) && w.state == LLM_WORKER_PAUSED &&
 			w.until > now)
 			next = Min(next, TimestampDifferenceMilliseconds(now, w.until) + 1);
-		else if (llm_workers_start_role(lanes[i].owner))
+		else if (llm_workers_start(lanes[i].owner, 0))
 			served_of(lanes[i].owner)->when = now;
 		else
 		{
@@ -202,7 +202,7 @@ tidy(const LlmJobLane *lanes, int n)
 		for (int j = 0; j < n; j++)
 			has_jobs = has_jobs || lanes[j].owner == list[i].role;
 		if (!has_jobs)
-			llm_workers_forget_pause(list[i].role);
+			llm_workers_forget_pause(list[i].role, list[i].task);
 	}
 	return any;
 }
@@ -270,9 +270,11 @@ turn(void)
 void
 llm_launcher_main(Datum arg)
 {
+	Oid role;
+	int64 task;
 	long sleep_ms;
 
-	llm_job_process_connect(DatumGetObjectId(arg), InvalidOid);
+	llm_job_process_connect(DatumGetObjectId(arg), &role, &task);
 	turn_cxt =
 		AllocSetContextCreate(TopMemoryContext, "llm_infer launcher", ALLOCSET_DEFAULT_SIZES);
 	for (;;)

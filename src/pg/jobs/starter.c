@@ -96,7 +96,7 @@ llm_starter_main(Datum arg)
 	CommitTransactionCommand();
 	foreach (lc, oids)
 	{
-		while (!llm_workers_wake(lfirst_oid(lc), InvalidOid))
+		while (!llm_workers_wake(lfirst_oid(lc), InvalidOid, 0))
 		{
 			CHECK_FOR_INTERRUPTS();
 			pg_usleep(RETRY_MS * 1000L);
