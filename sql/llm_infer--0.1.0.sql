@@ -510,6 +510,24 @@ RETURNS SETOF record
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100
 AS 'MODULE_PATHNAME', 'llm_stat_activity';
 
+CREATE FUNCTION llm.stat_get_progress_enrich(
+	OUT pid int,
+	OUT datid oid,
+	OUT relation oid,
+	OUT target name,
+	OUT enrichment bigint,
+	OUT role oid,
+	OUT phase text,
+	OUT done bigint,
+	OUT failed bigint,
+	OUT pending bigint,
+	OUT in_flight bigint,
+	OUT rows_per_s float8,
+	OUT started timestamptz)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 5
+AS 'MODULE_PATHNAME', 'llm_stat_progress_enrich';
+
 CREATE FUNCTION llm.stat_get_users(
 	OUT role oid,
 	OUT requests bigint,
@@ -615,6 +633,30 @@ FROM llm.stat_get_activity() AS a
 	LEFT JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) a.datid
 	LEFT JOIN pg_catalog.pg_roles AS u ON u.oid OPERATOR(pg_catalog.=) a.usesysid;
 
+CREATE VIEW llm.stat_progress_enrich AS
+SELECT p.pid,
+	p.datid,
+	d.datname,
+	p.relation::pg_catalog.regclass AS relation,
+	p.target,
+	e.name AS enrichment,
+	u.rolname AS role,
+	p.phase,
+	p.done OPERATOR(pg_catalog.+) p.failed OPERATOR(pg_catalog.+) p.in_flight OPERATOR(pg_catalog.+) p.pending AS total,
+	p.done,
+	p.failed,
+	p.pending,
+	p.in_flight,
+	p.rows_per_s,
+	CASE WHEN p.rows_per_s OPERATOR(pg_catalog.>) 0
+		THEN pg_catalog.make_interval(secs => (p.pending OPERATOR(pg_catalog.+) p.in_flight) OPERATOR(pg_catalog./) p.rows_per_s)
+	END AS eta,
+	p.started
+FROM llm.stat_get_progress_enrich() AS p
+	LEFT JOIN pg_catalog.pg_database AS d ON d.oid OPERATOR(pg_catalog.=) p.datid
+	LEFT JOIN pg_catalog.pg_roles AS u ON u.oid OPERATOR(pg_catalog.=) p.role
+	LEFT JOIN llm.enrichment_defs AS e ON e.id OPERATOR(pg_catalog.=) p.enrichment;
+
 CREATE VIEW llm.stat_users AS
 SELECT u.role::pg_catalog.regrole AS role,
 	u.requests,
@@ -660,7 +702,7 @@ REVOKE ALL ON FUNCTION llm_engine_restart() FROM PUBLIC;
 GRANT USAGE ON SCHEMA llm TO PUBLIC;
 GRANT SELECT ON llm.jobs, llm.job_workers, llm.failed_rows TO PUBLIC;
 GRANT SELECT ON SEQUENCE llm.job_ids, llm.job_expired, llm.enrichment_ids, llm.enrich_queue_ids TO PUBLIC; -- pg_dump reads them always
-GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_models, llm.stat_activity, llm.stat_users, llm.prefix_cache TO PUBLIC;
+GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_models, llm.stat_activity, llm.stat_progress_enrich, llm.stat_users, llm.prefix_cache TO PUBLIC;
 GRANT SELECT ON llm.quotas TO pg_monitor;
 
 -- ---- comments ----
@@ -690,6 +732,7 @@ COMMENT ON VIEW llm.stat_users IS 'what roles have asked of the engine and what 
 COMMENT ON VIEW llm.prefix_cache IS 'blocks of prompts that are kept, and what they saved; those that one shares, all for pg_monitor';
 COMMENT ON VIEW llm.stat_models IS 'models in the engine''s memory: weights, KV cache, last use';
 COMMENT ON VIEW llm.stat_activity IS 'what backends ask of the engine; own ones, all for pg_monitor';
+COMMENT ON VIEW llm.stat_progress_enrich IS 'how far running enrichments are; own ones, all for pg_monitor';
 
 COMMENT ON FUNCTION llm_generate(text, text, text, int, float8, bigint, text[], jsonb, text, jsonb)
 	IS 'generate text from a prompt';
@@ -749,6 +792,8 @@ COMMENT ON FUNCTION llm.stat_get_residents()
 	IS 'behind the view llm.stat_models';
 COMMENT ON FUNCTION llm.stat_get_activity()
 	IS 'behind the view llm.stat_activity';
+COMMENT ON FUNCTION llm.stat_get_progress_enrich()
+	IS 'behind the view llm.stat_progress_enrich';
 COMMENT ON FUNCTION llm.stat_get_job_workers()
 	IS 'behind the view llm.job_workers';
 COMMENT ON FUNCTION llm.stat_get_prefixes()

@@ -194,6 +194,18 @@ llm_shmem_activity_tokens(int64 prompt, int64 cached, int64 generated)
 	publish_activity();
 }
 
+void
+llm_shmem_activity_progress(const LlmProgress *progress)
+{
+	if (control == NULL)
+		return;
+	mine.pid = MyProcPid;
+	mine.database = MyDatabaseId;
+	mine.role = GetSessionUserId();
+	mine.progress = *progress;
+	publish_activity();
+}
+
 bool
 llm_shmem_activity_read(int i, LlmActivity *out, int *n_slots)
 {

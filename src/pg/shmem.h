@@ -50,6 +50,31 @@ typedef enum LlmActivityState
 	LLM_ACTIVITY_ACTIVE = 3      /* the engine has a request of it */
 } LlmActivityState;
 
+typedef enum LlmProgressPhase
+{
+	LLM_PROGRESS_NONE = 0, /* no enrichment is running */
+	LLM_PROGRESS_LISTING = 1,
+	LLM_PROGRESS_CLAIMING = 2,
+	LLM_PROGRESS_GENERATING = 3,
+	LLM_PROGRESS_WRITING = 4,
+	LLM_PROGRESS_WAITING = 5 /* for rows that others have locked, or for rows to do */
+} LlmProgressPhase;
+
+/* How far a running enrichment is, in llm.stat_progress_enrich. */
+typedef struct LlmProgress
+{
+	LlmProgressPhase phase;
+	Oid relation;
+	NameData target;  /* in the encoding of its database */
+	int64 enrichment; /* a standing one, 0 = CALL llm_enrich */
+	Oid role;         /* as whom it runs */
+	int64 done;       /* rows written */
+	int64 failed;
+	int64 pending;   /* known to be to do, and not begun */
+	int64 in_flight; /* claimed and not yet written */
+	TimestampTz started;
+} LlmProgress;
+
 /* One backend's row in llm.stat_activity. */
 typedef struct LlmActivity
 {
@@ -63,6 +88,7 @@ typedef struct LlmActivity
 	int64 generated_tokens;
 	TimestampTz query_start;
 	TimestampTz state_change;
+	LlmProgress progress;
 } LlmActivity;
 
 /* Chain the request and startup hooks; while preloading only. */
@@ -82,6 +108,7 @@ extern void llm_shmem_wake_supervisor(void);
 /* The backend's own slot. */
 extern void llm_shmem_activity_state(LlmActivityState state, const char *model);
 extern void llm_shmem_activity_tokens(int64 prompt, int64 cached, int64 generated);
+extern void llm_shmem_activity_progress(const LlmProgress *progress);
 /* Copy slot i; false when no living backend uses it. *n_slots is filled always. */
 extern bool llm_shmem_activity_read(int i, LlmActivity *out, int *n_slots);
 

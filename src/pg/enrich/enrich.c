@@ -18,6 +18,7 @@
 #include "pg/client.h"
 #include "pg/compat.h"
 #include "pg/declared.h"
+#include "pg/enrich/enrich_progress.h"
 #include "pg/enrich/enrich_rows.h"
 #include "pg/guc.h"
 #include "storage/latch.h"
@@ -206,6 +207,7 @@ claim(LlmEnrich *e)
 		return false;
 	if (n < Min(e->concurrency / 2 + 1, left) || llm_enrich_rows_full(e))
 		return true;
+	llm_enrich_progress_show(e, LLM_PROGRESS_CLAIMING);
 	llm_enrich_begin(e);
 	llm_enrich_rows_claim(e, n);
 	MemoryContextSwitchTo(e->cxt);
@@ -246,6 +248,7 @@ await(LlmEnrich *e)
 	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), WRITE_MS);
 	int i = 0;
 
+	llm_enrich_progress_show(e, LLM_PROGRESS_GENERATING);
 	InvalidateCatalogSnapshot();
 	for (;;)
 	{
@@ -274,6 +277,7 @@ rest(LlmEnrich *e)
 			return;
 	if (e->n_rows == 0)
 		return;
+	llm_enrich_progress_show(e, LLM_PROGRESS_WAITING);
 	InvalidateCatalogSnapshot();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LATE_MS,
 					 llm_compat_wait_event(&wait_event, "LlmInferLocked"));
@@ -299,6 +303,7 @@ run_pass(LlmEnrich *e, bool stops)
 		if (e->n_rows == 0)
 			continue;
 		await(e);
+		llm_enrich_progress_show(e, LLM_PROGRESS_WRITING);
 		llm_enrich_write(e);
 		if (e->stop.sqlstate != 0)
 			llm_failure_raise(&e->stop);
@@ -324,6 +329,7 @@ run(LlmEnrich *e, bool stops)
 		int64 claimed = e->n_claimed;
 		int64 done = e->n_written + e->n_failed;
 
+		llm_enrich_progress_show(e, LLM_PROGRESS_LISTING);
 		llm_enrich_begin(e);
 		llm_enrich_rows_list(e);
 		MemoryContextSwitchTo(e->cxt);
@@ -364,6 +370,7 @@ llm_enrich(PG_FUNCTION_ARGS)
 	PG_FINALLY();
 	{
 		llm_enrich_rows_end(&e);
+		llm_enrich_progress_end();
 	}
 	PG_END_TRY();
 	SPI_finish();

@@ -50,6 +50,7 @@ typedef struct LlmEnrich
 {
 	/* set by the caller */
 	LlmEnrichTarget *target;
+	int64 enrichment;                  /* a standing one, 0 = CALL llm_enrich */
 	NullableDatum args[LLM_ARG_COUNT]; /* of a call; the first is the prompt's place */
 	int batch_size;
 	int concurrency;
