@@ -4,7 +4,7 @@
  * What is to be done is what the table says: rows whose target is NULL, that the filter lets through and
  * that have a prompt. So there is nothing to resume from: a call that dies leaves the rows that it has
  * committed, and the next does the others. Transactions are those of enrich_rows.h; between them this waits
- * without a snapshot.
+ * without a snapshot. Workers of standing enrichments have the loop's parts in common.
  */
 #include "postgres.h"
 
@@ -22,6 +22,8 @@
 #include "pg/enrich/enrich_rows.h"
 #include "pg/guc.h"
 #include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "tcop/pquery.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -132,6 +134,19 @@ take_max_attempts(NullableDatum *options)
 	return (int) n;
 }
 
+bool
+llm_enrich_check_call(LlmEnrich *e)
+{
+	LlmOptions o;
+	LlmFailure f;
+
+	e->max_attempts = take_max_attempts(&e->args[LLM_ARG_OPTIONS]);
+	if (!llm_options_read(&o, e->args, &f) || llm_catalog_find_model(o.model, true, &f) == NULL)
+		llm_failure_raise(&f);
+	/* A row that fails is no reason to end, unless the call says so: the setting is for statements. */
+	return !e->args[LLM_ARG_ON_ERROR].isnull && o.on_error == LLM_ON_ERROR_ERROR;
+}
+
 /* The arguments of a call for each row; errors in them come here and not with the first row. True when a
  * row's error shall end the whole. */
 static bool
@@ -150,18 +165,12 @@ read_call(LlmEnrich *e, FunctionCallInfo fcinfo)
 		{LLM_ARG_ON_ERROR, ARG_ON_ERROR},
 		{LLM_ARG_OPTIONS, ARG_OPTIONS},
 	};
-	LlmOptions o;
-	LlmFailure f;
 
 	for (int i = 0; i < LLM_ARG_COUNT; i++)
 		e->args[i].isnull = true;
 	for (Size i = 0; i < lengthof(places); i++)
 		e->args[places[i].to] = fcinfo->args[places[i].from];
-	e->max_attempts = take_max_attempts(&e->args[LLM_ARG_OPTIONS]);
-	if (!llm_options_read(&o, e->args, &f) || llm_catalog_find_model(o.model, true, &f) == NULL)
-		llm_failure_raise(&f);
-	/* A row that fails is no reason to end, unless the call says so: the setting is for statements. */
-	return !e->args[LLM_ARG_ON_ERROR].isnull && o.on_error == LLM_ON_ERROR_ERROR;
+	return llm_enrich_check_call(e);
 }
 
 static void
@@ -185,6 +194,24 @@ read_target(LlmEnrich *e, FunctionCallInfo fcinfo)
 
 /* ---- the loop ---- */
 
+/* Begin a transaction's work, where one has just begun. */
+static void
+begin(LlmEnrich *e)
+{
+	/* Each transaction is one step: what others have committed before it counts. */
+	if (!FirstSnapshotSet)
+		XactIsoLevel = XACT_READ_COMMITTED;
+	LockRelationOid(e->target->relid, RowExclusiveLock);
+	if (!llm_enrich_target_same(e->target))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("table \"%s\" was renamed or dropped during its enrichment",
+							   e->target->name),
+						errhint("Call llm_enrich again.")));
+	EnsurePortalSnapshotExists();
+	MemoryContextReset(e->work);
+	MemoryContextSwitchTo(e->work);
+}
+
 static int
 count_unanswered(const LlmEnrich *e)
 {
@@ -195,21 +222,30 @@ count_unanswered(const LlmEnrich *e)
 	return n;
 }
 
-/* Claim rows when half of the engine's are answered. False when nothing is left to claim. */
+int
+llm_enrich_room(const LlmEnrich *e)
+{
+	int64 left = e->max_rows < 0 ? ROWS_MAX : e->max_rows - e->n_claimed;
+	int64 n = Min(e->concurrency - count_unanswered(e), e->concurrency + e->batch_size - e->n_rows);
+
+	n = Min(n, left);
+	/* when half of the engine's are answered */
+	return n < Min(e->concurrency / 2 + 1, left) || llm_enrich_rows_full(e) ? 0 : (int) n;
+}
+
+/* Claim rows when there is room. False when nothing is left to claim. */
 static bool
 claim(LlmEnrich *e)
 {
-	int64 left = e->max_rows < 0 ? ROWS_MAX : e->max_rows - e->n_claimed;
-	int n = e->concurrency - count_unanswered(e);
+	int n = llm_enrich_room(e);
 
-	n = (int) Min(Min(n, e->concurrency + e->batch_size - e->n_rows), left);
-	if (e->next == e->n_list || left == 0)
+	if (e->list.next == e->list.n || e->n_claimed == e->max_rows)
 		return false;
-	if (n < Min(e->concurrency / 2 + 1, left) || llm_enrich_rows_full(e))
+	if (n == 0)
 		return true;
 	llm_enrich_progress_show(e, LLM_PROGRESS_CLAIMING);
-	llm_enrich_begin(e);
-	llm_enrich_rows_claim(e, n);
+	begin(e);
+	llm_enrich_rows_claim(e, &e->list, n);
 	MemoryContextSwitchTo(e->cxt);
 	SPI_commit();
 	return true;
@@ -220,7 +256,7 @@ static void
 tell(const LlmEnrich *e, bool last)
 {
 	int64 done = e->n_written + e->n_failed;
-	int64 total = done + e->n_rows + e->n_list - e->next;
+	int64 total = done + e->n_rows + e->list.n - e->list.next;
 	double seconds = Max((double) (GetCurrentTimestamp() - e->started) / 1e6, 1e-3);
 
 	if (e->max_rows >= 0)
@@ -241,9 +277,8 @@ tell(const LlmEnrich *e, bool last)
 						done > 0 ? seconds * (double) (total - done) / (double) done : 0.0)));
 }
 
-/* Wait without a snapshot until a batch is finished, or all are, or some for long. */
-static void
-await(LlmEnrich *e)
+void
+llm_enrich_await(LlmEnrich *e)
 {
 	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), WRITE_MS);
 	int i = 0;
@@ -266,9 +301,8 @@ await(LlmEnrich *e)
 	}
 }
 
-/* All that is left is locked by others: look again later. */
-static void
-rest(LlmEnrich *e)
+void
+llm_enrich_rest(LlmEnrich *e)
 {
 	static uint32 wait_event = 0;
 
@@ -302,9 +336,12 @@ run_pass(LlmEnrich *e, bool stops)
 			return;
 		if (e->n_rows == 0)
 			continue;
-		await(e);
+		llm_enrich_await(e);
 		llm_enrich_progress_show(e, LLM_PROGRESS_WRITING);
+		begin(e);
 		llm_enrich_write(e);
+		SPI_commit();
+		llm_enrich_settle(e);
 		if (e->stop.sqlstate != 0)
 			llm_failure_raise(&e->stop);
 		if (stops && e->n_failed > 0)
@@ -315,7 +352,7 @@ run_pass(LlmEnrich *e, bool stops)
 			told = GetCurrentTimestamp();
 		}
 		if (e->n_claimed == claimed)
-			rest(e);
+			llm_enrich_rest(e);
 	}
 }
 
@@ -330,7 +367,7 @@ run(LlmEnrich *e, bool stops)
 		int64 done = e->n_written + e->n_failed;
 
 		llm_enrich_progress_show(e, LLM_PROGRESS_LISTING);
-		llm_enrich_begin(e);
+		begin(e);
 		llm_enrich_rows_list(e);
 		MemoryContextSwitchTo(e->cxt);
 		SPI_commit();
@@ -353,16 +390,13 @@ llm_enrich(PG_FUNCTION_ARGS)
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	e.cxt = CurrentMemoryContext;
-	e.work = AllocSetContextCreate(e.cxt, "llm_enrich transaction", ALLOCSET_DEFAULT_SIZES);
-	e.calls = AllocSetContextCreate(e.cxt, "llm_enrich calls", ALLOCSET_SMALL_SIZES);
 	e.started = GetCurrentTimestamp();
 	stops = read_call(&e, fcinfo);
 	e.batch_size = (int) number_argument(fcinfo, ARG_BATCH_SIZE, "batch_size", 64, ROWS_MAX);
 	e.concurrency = (int) number_argument(fcinfo, ARG_CONCURRENCY, "concurrency", 128, ROWS_MAX);
 	e.max_rows = number_argument(fcinfo, ARG_MAX_ROWS, "max_rows", -1, PG_INT64_MAX);
 	read_target(&e, fcinfo);
-	e.rows = palloc(sizeof(LlmEnrichRow) * (e.concurrency + e.batch_size));
-	e.leased = palloc(sizeof(LlmEnrichPlace) * (2 * e.concurrency + e.batch_size));
+	llm_enrich_rows_begin(&e);
 	PG_TRY();
 	{
 		run(&e, stops);

@@ -35,10 +35,22 @@ bounds_condition(const LlmEnrichTarget *t, Oid table)
 	return *bounds == '\0' || strlen(bounds) > BOUNDS_MAX ? "" : psprintf("(%s) AND ", bounds);
 }
 
+static SPIPlanPtr
+prepare_claim(const LlmEnrichTarget *t, const char *bounds, const char *condition)
+{
+	Oid types[] = {TIDARRAYOID, OIDOID};
+
+	return prepare(psprintf("SELECT %s.ctid, %s.xmin, %s, %s FROM %s WHERE %s%s.ctid "
+							"OPERATOR(pg_catalog.=) ANY ($1) AND %s.tableoid "
+							"OPERATOR(pg_catalog.=) $2 AND %s FOR NO KEY UPDATE OF %s SKIP LOCKED",
+							t->alias, t->alias, t->key, t->prompt, t->table, bounds, t->alias,
+							t->alias, condition, t->alias),
+				   2, types);
+}
+
 static void
 prepare_set(LlmEnrichPlans *set, const LlmEnrichTarget *t)
 {
-	Oid claim_types[] = {TIDARRAYOID, OIDOID};
 	Oid types[] = {TIDOID, OIDOID, XIDOID, JSONBOID, t->type};
 	const char *bounds = bounds_condition(t, set->table);
 	char *same =
@@ -46,13 +58,8 @@ prepare_set(LlmEnrichPlans *set, const LlmEnrichTarget *t)
 				 "AND %s.xmin OPERATOR(pg_catalog.=) $3 AND %s OPERATOR(pg_catalog.=) $4",
 				 bounds, t->alias, t->alias, t->alias, t->key);
 
-	set->claim = prepare(
-		psprintf("SELECT %s.ctid, %s.xmin, %s, %s FROM %s WHERE %s%s.ctid "
-				 "OPERATOR(pg_catalog.=) ANY ($1) AND %s.tableoid OPERATOR(pg_catalog.=) $2 "
-				 "AND %s FOR NO KEY UPDATE OF %s SKIP LOCKED",
-				 t->alias, t->alias, t->key, t->prompt, t->table, bounds, t->alias, t->alias,
-				 t->todo, t->alias),
-		2, claim_types);
+	set->claim = prepare_claim(t, bounds, t->todo);
+	set->claim_again = prepare_claim(t, bounds, t->wanted);
 	set->look = prepare(psprintf("SELECT FROM %s WHERE %s", t->table, same), 4, types);
 	set->take = prepare(psprintf("SELECT FROM %s WHERE %s FOR NO KEY UPDATE OF %s SKIP LOCKED",
 								 t->table, same, t->alias),
@@ -65,7 +72,7 @@ prepare_set(LlmEnrichPlans *set, const LlmEnrichTarget *t)
 static void
 free_set(LlmEnrichPlans *set)
 {
-	SPIPlanPtr plans[] = {set->claim, set->look, set->take, set->update};
+	SPIPlanPtr plans[] = {set->claim, set->claim_again, set->look, set->take, set->update};
 
 	for (Size i = 0; i < lengthof(plans); i++)
 		if (plans[i] != NULL)

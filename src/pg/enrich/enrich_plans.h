@@ -20,10 +20,11 @@ typedef struct LlmEnrichPlans
 	Oid table;   /* partition, child, or the table itself */
 	uint64 used; /* when, by the cache's clock */
 	SPIPlanPtr
-		claim;       /* (tid[], table) -> xmin, place, key, prompt of rows to be done; locks them */
-	SPIPlanPtr look; /* (tid, table, xmin, key): a row if it is that version still */
-	SPIPlanPtr take; /* the same, and locks it; nothing when somebody else has */
-	SPIPlanPtr update; /* (tid, table, xmin, key, value) -> whether the target is NULL */
+		claim; /* (tid[], table) -> xmin, place, key, prompt of rows to be done; locks them */
+	SPIPlanPtr claim_again; /* the same, also of rows that have a value */
+	SPIPlanPtr look;        /* (tid, table, xmin, key): a row if it is that version still */
+	SPIPlanPtr take;        /* the same, and locks it; nothing when somebody else has */
+	SPIPlanPtr update;      /* (tid, table, xmin, key, value) -> whether the target is NULL */
 } LlmEnrichPlans;
 
 typedef struct LlmEnrichPlanCache

@@ -35,7 +35,7 @@ llm_enrich_progress_show(const LlmEnrich *e, LlmProgressPhase phase)
 	p.done = e->n_written;
 	p.failed = e->n_failed;
 	p.in_flight = e->n_rows;
-	p.pending = e->n_list - e->next;
+	p.pending = e->list.n - e->list.next;
 	if (e->max_rows >= 0)
 		p.pending = Min(p.pending, e->max_rows - e->n_claimed);
 	p.started = e->started;

@@ -57,8 +57,16 @@ lease(LlmEnrich *e, const LlmEnrichPlace *place)
 	LOCKTAG tag;
 
 	set_lease_tag(&tag, e, place);
-	if (LockAcquire(&tag, ExclusiveLock, true, true) == LOCKACQUIRE_NOT_AVAIL)
-		return false;
+	switch (LockAcquire(&tag, ExclusiveLock, true, true))
+	{
+		case LOCKACQUIRE_NOT_AVAIL:
+			return false;
+		case LOCKACQUIRE_ALREADY_HELD:
+			(void) LockRelease(&tag, ExclusiveLock, true);
+			return false; /* it came from another list, and is in work */
+		default:
+			break;
+	}
 	e->leased[e->n_leased++] = *place;
 	return true;
 }
@@ -87,6 +95,17 @@ release(LlmEnrich *e, const LlmEnrichPlace *place)
 }
 
 void
+llm_enrich_rows_begin(LlmEnrich *e)
+{
+	e->work = AllocSetContextCreate(CurrentMemoryContext, "llm_enrich transaction",
+									ALLOCSET_DEFAULT_SIZES);
+	e->calls =
+		AllocSetContextCreate(CurrentMemoryContext, "llm_enrich calls", ALLOCSET_SMALL_SIZES);
+	e->rows = palloc(sizeof(LlmEnrichRow) * (e->concurrency + e->batch_size));
+	e->leased = palloc(sizeof(LlmEnrichPlace) * (2 * e->concurrency + e->batch_size));
+}
+
+void
 llm_enrich_rows_end(LlmEnrich *e)
 {
 	while (e->n_leased > 0)
@@ -103,18 +122,18 @@ column(uint64 row, int number, bool *isnull)
 }
 
 static void
-add_places(LlmEnrich *e, int64 *room)
+add_places(LlmEnrichList *list, int64 *room)
 {
 	bool isnull;
 
-	if (e->n_list + (int64) SPI_processed > *room)
+	if (list->n + (int64) SPI_processed > *room)
 	{
-		*room = Max(*room * 2, e->n_list + (int64) SPI_processed);
-		e->list = repalloc_huge(e->list, sizeof(LlmEnrichPlace) * (Size) *room);
+		*room = Max(*room * 2, list->n + (int64) SPI_processed);
+		list->places = repalloc_huge(list->places, sizeof(LlmEnrichPlace) * (Size) *room);
 	}
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
-		LlmEnrichPlace *place = &e->list[e->n_list++];
+		LlmEnrichPlace *place = &list->places[list->n++];
 
 		place->table = DatumGetObjectId(column(i, 1, &isnull));
 		ItemPointerCopy((ItemPointer) DatumGetPointer(column(i, 2, &isnull)), &place->tid);
@@ -125,16 +144,17 @@ void
 llm_enrich_rows_list(LlmEnrich *e)
 {
 	const LlmEnrichTarget *t = e->target;
+	LlmEnrichList *list = &e->list;
 	int64 wanted = e->max_rows < 0 ? LIST_MAX : Min(e->max_rows - e->n_claimed, LIST_MAX);
 	int64 room = FETCH_ROWS;
 	Portal portal;
 
 	/* what has failed and what others have claimed is in the list and will not be claimed */
 	wanted += LIST_SPARE + llm_enrich_table_open(t);
-	if (e->list != NULL)
-		pfree(e->list);
-	e->list = MemoryContextAlloc(e->cxt, sizeof(LlmEnrichPlace) * (Size) room);
-	e->n_list = e->next = 0;
+	if (list->places != NULL)
+		pfree(list->places);
+	list->places = MemoryContextAlloc(e->cxt, sizeof(LlmEnrichPlace) * (Size) room);
+	list->n = list->next = 0;
 	e->n_skipped = 0;
 	/* partitions may have come and gone */
 	llm_enrich_plans_free(&e->plans);
@@ -147,11 +167,11 @@ llm_enrich_rows_list(LlmEnrich *e)
 	{
 		CHECK_FOR_INTERRUPTS();
 		SPI_cursor_fetch(portal, true, FETCH_ROWS);
-		add_places(e, &room);
+		add_places(list, &room);
 		SPI_freetuptable(SPI_tuptable);
 	} while (SPI_processed > 0);
 	SPI_cursor_close(portal);
-	e->cut = e->n_list >= wanted;
+	e->cut = list->n >= wanted;
 }
 
 /* ---- claiming ---- */
@@ -177,15 +197,15 @@ typedef struct Found
 /* Lease the next places of the list, up to n; sorted. Those that were not used by the end of the claim
  * are given back. */
 static void
-lease_places(LlmEnrich *e, int n, Lot *lot)
+lease_places(LlmEnrich *e, LlmEnrichList *list, int n, Lot *lot)
 {
 	lot->n = 0;
 	lot->places = palloc(sizeof(LlmEnrichPlace) * n);
 	lot->seen = palloc0(sizeof(bool) * n);
 	lot->used = palloc0(sizeof(bool) * n);
-	while (lot->n < n && e->next < e->n_list)
+	while (lot->n < n && list->next < list->n)
 	{
-		const LlmEnrichPlace *place = &e->list[e->next++];
+		const LlmEnrichPlace *place = &list->places[list->next++];
 
 		CHECK_FOR_INTERRUPTS();
 		if (lease(e, place))
@@ -195,18 +215,18 @@ lease_places(LlmEnrich *e, int n, Lot *lot)
 }
 
 static Portal
-open_claim(LlmEnrich *e, const LlmEnrichPlace *places, int n)
+open_claim(LlmEnrich *e, bool again, const LlmEnrichPlace *places, int n)
 {
 	Datum *tids = palloc(sizeof(Datum) * n);
 	Datum values[2];
+	const LlmEnrichPlans *plans = llm_enrich_plans_get(&e->plans, e->target, places[0].table);
 
 	for (int i = 0; i < n; i++)
 		tids[i] = PointerGetDatum(&places[i].tid);
 	values[0] = PointerGetDatum(
 		construct_array(tids, n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
 	values[1] = ObjectIdGetDatum(places[0].table);
-	return SPI_cursor_open(NULL, llm_enrich_plans_get(&e->plans, e->target, places[0].table)->claim,
-						   values, NULL, false);
+	return SPI_cursor_open(NULL, again ? plans->claim_again : plans->claim, values, NULL, false);
 }
 
 /* The row that was fetched, if its place was leased and it has a prompt: in a context of its own. */
@@ -240,9 +260,9 @@ add_row(LlmEnrich *e, Oid table, Lot *lot, Found *found)
 /* Look at places [from, to) of the lot, which are of one table, row by row: a prompt is made when there
  * is room for it. False when there is no more. */
 static bool
-find_rows(LlmEnrich *e, Lot *lot, int from, int to, Size room, Found *found)
+find_rows(LlmEnrich *e, bool again, Lot *lot, int from, int to, Size room, Found *found)
 {
-	Portal portal = open_claim(e, &lot->places[from], to - from);
+	Portal portal = open_claim(e, again, &lot->places[from], to - from);
 	uint64 n;
 
 	do
@@ -259,11 +279,11 @@ find_rows(LlmEnrich *e, Lot *lot, int from, int to, Size room, Found *found)
 
 /* What was not looked at for want of room is claimed next. */
 static void
-put_back(LlmEnrich *e, const Lot *lot, int from)
+put_back(LlmEnrichList *list, const Lot *lot, int from)
 {
 	for (int i = lot->n - 1; i >= from; i--)
 		if (!lot->seen[i])
-			e->list[--e->next] = lot->places[i];
+			list->places[--list->next] = lot->places[i];
 }
 
 /* Take those out of rows [n] that have failed before; their leases go with the lot's. */
@@ -333,26 +353,28 @@ llm_enrich_rows_full(const LlmEnrich *e)
 }
 
 void
-llm_enrich_rows_claim(LlmEnrich *e, int n)
+llm_enrich_rows_claim(LlmEnrich *e, LlmEnrichList *list, int n)
 {
 	Size had = MemoryContextMemAllocated(e->calls, true);
 	Found found = {0};
 	Lot lot;
 	int to;
 
-	lease_places(e, n, &lot);
+	lease_places(e, list, n, &lot);
 	found.rows = palloc(sizeof(LlmEnrichRow) * (lot.n + 1));
 	found.prompts = palloc(sizeof(NullableDatum) * (lot.n + 1));
 	for (int from = 0; from < lot.n; from = to)
 	{
 		for (to = from + 1; to < lot.n && lot.places[to].table == lot.places[from].table;)
 			to++;
-		if (find_rows(e, &lot, from, to, CALLS_NBYTES - Min(had, CALLS_NBYTES), &found))
+		if (find_rows(e, list->again, &lot, from, to, CALLS_NBYTES - Min(had, CALLS_NBYTES),
+					  &found))
 			continue;
-		put_back(e, &lot, from);
+		put_back(list, &lot, from);
 		break;
 	}
-	found.n = skip_failed(e, found.rows, found.prompts, found.n, &lot);
+	if (!list->again)
+		found.n = skip_failed(e, found.rows, found.prompts, found.n, &lot);
 	ask(e, found.rows, found.prompts, found.n);
 	for (int i = 0; i < lot.n; i++)
 		if (!lot.used[i])

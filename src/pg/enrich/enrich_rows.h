@@ -25,6 +25,15 @@ typedef struct LlmEnrichPlace
 	ItemPointerData tid;
 } LlmEnrichPlace;
 
+/* Places still to be claimed: [next .. n) */
+typedef struct LlmEnrichList
+{
+	LlmEnrichPlace *places;
+	int n;
+	int next;
+	bool again; /* also rows that have a value, or have failed before */
+} LlmEnrichList;
+
 /* What the write found. */
 typedef enum LlmEnrichHold
 {
@@ -44,6 +53,7 @@ typedef struct LlmEnrichRow
 	bool converted; /* value is there */
 	Datum value;
 	LlmFailure failure; /* sqlstate 0 = none */
+	int attempts;       /* that have failed, when it is noted */
 } LlmEnrichRow;
 
 typedef struct LlmEnrich
@@ -69,11 +79,8 @@ typedef struct LlmEnrich
 	LlmEnrichPlace *leased;
 	int n_leased;
 
-	/* places still to be claimed: [next .. n_list) */
-	LlmEnrichPlace *list;
-	int n_list;
-	int next;
-	bool cut; /* there may be more than the list holds */
+	LlmEnrichList list; /* what llm_enrich_rows_list found */
+	bool cut;           /* there may be more than it holds */
 
 	LlmEnrichPlanCache plans;
 	int64 n_claimed;
@@ -85,21 +92,35 @@ typedef struct LlmEnrich
 	LlmFailure failure; /* of the first row that failed */
 } LlmEnrich;
 
-/* Begin a transaction's work, where one has just begun. */
-extern void llm_enrich_begin(LlmEnrich *e);
+/* ---- the loop, enrich.c ---- */
 
+/* Look at args and take out of the options what calls do not know; raises what is wrong with them, or with
+ * the right on the model. True when on_error says that a row's error shall end the whole. */
+extern bool llm_enrich_check_call(LlmEnrich *e);
+/* How many rows may be claimed now; 0 = not enough to begin with. */
+extern int llm_enrich_room(const LlmEnrich *e);
+/* Wait without a snapshot until a batch is finished, or all rows are, or some for long. */
+extern void llm_enrich_await(LlmEnrich *e);
+/* When all that is left is locked by others, sleep for a moment. */
+extern void llm_enrich_rest(LlmEnrich *e);
+
+/* ---- the rows ---- */
+
+/* Make room for rows, as concurrency and batch_size say, in the current context. */
+extern void llm_enrich_rows_begin(LlmEnrich *e);
 /* List what is to be done now. In a transaction. */
 extern void llm_enrich_rows_list(LlmEnrich *e);
 /* Rows in work have so much memory that no more are to be claimed. */
 extern bool llm_enrich_rows_full(const LlmEnrich *e);
-/* Claim up to n rows of the list, until that is so. In a transaction. */
-extern void llm_enrich_rows_claim(LlmEnrich *e, int n);
+/* Claim up to n rows of a list, until that is so; they are the last of e->rows. In a transaction. */
+extern void llm_enrich_rows_claim(LlmEnrich *e, LlmEnrichList *list, int n);
 /* Forget row i and its lease; an unanswered request is cancelled. */
 extern void llm_enrich_rows_drop(LlmEnrich *e, int i);
 /* Give back all leases and statements, also while an error is handled. */
 extern void llm_enrich_rows_end(LlmEnrich *e);
 
-/* Write finished rows and commit. */
+/* Write finished rows. In a transaction, after whose commit llm_enrich_settle counts and drops them. */
 extern void llm_enrich_write(LlmEnrich *e);
+extern void llm_enrich_settle(LlmEnrich *e);
 
 #endif

@@ -84,13 +84,14 @@ llm_enrich_table_skip(const LlmEnrichTarget *t, Datum *keys, Datum *xmins, int n
 	llm_job_table_leave(&before);
 }
 
-void
+int
 llm_enrich_table_note(const LlmEnrichTarget *t, Datum key, TransactionId xmin, int sqlstate,
 					  const char *message)
 {
 	Oid types[7] = {InvalidOid, InvalidOid, JSONBOID, XIDOID, OIDOID, TEXTOID, TEXTOID};
 	Datum values[7];
 	LlmJobUser before;
+	int attempts;
 
 	values[2] = key;
 	values[3] = TransactionIdGetDatum(xmin);
@@ -104,9 +105,12 @@ llm_enrich_table_note(const LlmEnrichTarget *t, Datum key, TransactionId xmin, i
 		"VALUES ($1, $2, $3, $4, $5, $6, $7, 1, clock_timestamp()) "
 		"ON CONFLICT (relation, target, key) DO UPDATE SET row_xmin = $4, role = $5, "
 		"sqlstate = $6, message = $7, failed = excluded.failed, "
-		"attempts = CASE WHEN f.row_xmin = $4 THEN f.attempts + 1 ELSE 1 END",
+		"attempts = CASE WHEN f.row_xmin = $4 THEN f.attempts + 1 ELSE 1 END "
+		"RETURNING attempts",
 		7, types, values);
+	attempts = DatumGetInt32(column(0, 1));
 	llm_job_table_leave(&before);
+	return attempts;
 }
 
 void

@@ -20,9 +20,9 @@ extern int64 llm_enrich_table_open(const LlmEnrichTarget *t);
 extern void llm_enrich_table_skip(const LlmEnrichTarget *t, Datum *keys, Datum *xmins, int n,
 								  int max_attempts, TimestampTz since, bool *skip);
 
-/* A row has failed, once more. */
-extern void llm_enrich_table_note(const LlmEnrichTarget *t, Datum key, TransactionId xmin,
-								  int sqlstate, const char *message);
+/* A row has failed, once more: the number of times that this version of it has. */
+extern int llm_enrich_table_note(const LlmEnrichTarget *t, Datum key, TransactionId xmin,
+								 int sqlstate, const char *message);
 
 /* Rows [n] have not. */
 extern void llm_enrich_table_clear(const LlmEnrichTarget *t, Datum *keys, int n);

@@ -13,7 +13,6 @@
 #include "nodes/bitmapset.h"
 #include "parser/parser.h"
 #include "pg/enrich/enrich_template.h"
-#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -129,31 +128,32 @@ write_sql(LlmEnrichTarget *t, Relation rel, const char *template, const char *ex
 		  const char *filter)
 {
 	StringInfoData prompt;
-	StringInfoData todo;
+	StringInfoData wanted;
 
 	t->alias = pstrdup(quote_identifier(t->name));
 	t->table = psprintf("%s AS %s", quote_qualified_identifier(t->schema, t->name), t->alias);
 	t->value = psprintf("%s.%s", t->alias, quote_identifier(NameStr(t->column)));
 	t->key = key_expression(rel, t->alias);
 	initStringInfo(&prompt);
-	initStringInfo(&todo);
-	appendStringInfo(&todo, "%s IS NULL", t->value);
+	initStringInfo(&wanted);
+	appendStringInfoString(&wanted, "true");
 	if (template != NULL)
-		llm_enrich_template_compile(template, rel, t->alias, t->attno, &prompt, &todo);
+		llm_enrich_template_compile(template, rel, t->alias, t->attno, &prompt, &wanted);
 	else
 	{
 		check_expression(expr);
 		/* the line end closes a comment */
 		appendStringInfo(&prompt, "CAST((%s\n) AS pg_catalog.text)", expr);
-		appendStringInfo(&todo, " AND (%s) IS NOT NULL", prompt.data);
+		appendStringInfo(&wanted, " AND (%s) IS NOT NULL", prompt.data);
 	}
 	if (filter != NULL)
 	{
 		check_expression(filter);
-		appendStringInfo(&todo, " AND (%s\n)", filter);
+		appendStringInfo(&wanted, " AND (%s\n)", filter);
 	}
 	t->prompt = prompt.data;
-	t->todo = todo.data;
+	t->wanted = wanted.data;
+	t->todo = psprintf("%s IS NULL AND %s", t->value, t->wanted);
 }
 
 LlmEnrichTarget *
@@ -186,20 +186,13 @@ llm_enrich_target_open(Oid relid, const char *column, const char *template, cons
 	return t;
 }
 
-void
-llm_enrich_target_lock(const LlmEnrichTarget *t)
+bool
+llm_enrich_target_same(const LlmEnrichTarget *t)
 {
-	const char *name;
-	const char *schema;
+	const char *name = get_rel_name(t->relid);
+	const char *schema = name == NULL ? NULL : get_namespace_name(get_rel_namespace(t->relid));
 
-	LockRelationOid(t->relid, RowExclusiveLock);
-	name = get_rel_name(t->relid);
-	schema = name == NULL ? NULL : get_namespace_name(get_rel_namespace(t->relid));
-	if (schema == NULL || strcmp(name, t->name) != 0 || strcmp(schema, t->schema) != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" was renamed or dropped during its enrichment", t->name),
-				 errhint("Call llm_enrich again.")));
+	return schema != NULL && strcmp(name, t->name) == 0 && strcmp(schema, t->schema) == 0;
 }
 
 Datum

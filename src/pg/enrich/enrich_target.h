@@ -28,7 +28,8 @@ typedef struct LlmEnrichTarget
 	char *alias;  /* "name" */
 	char *value;  /* "name"."column" */
 	char *key;    /* jsonb expression of the primary key */
-	char *todo;   /* condition: which rows are to be done */
+	char *wanted; /* condition: which rows shall have a value */
+	char *todo;   /* condition: which of them have none */
 	char *prompt; /* text expression */
 } LlmEnrichTarget;
 
@@ -38,8 +39,8 @@ typedef struct LlmEnrichTarget
 extern LlmEnrichTarget *llm_enrich_target_open(Oid relid, const char *column, const char *template,
 											   const char *expr, const char *filter);
 
-/* Lock the table for this transaction; raises an error when its name is not what it was. */
-extern void llm_enrich_target_lock(const LlmEnrichTarget *t);
+/* Whether the table, which is locked, has the name that it had. */
+extern bool llm_enrich_target_same(const LlmEnrichTarget *t);
 
 /* The value of an answer by the type's input function, in CurrentMemoryContext. Raises its errors. */
 extern Datum llm_enrich_target_value(LlmEnrichTarget *t, char *answer);

@@ -53,7 +53,7 @@ flush_literal(StringInfo literal, StringInfo prompt)
 
 void
 llm_enrich_template_compile(const char *template, Relation rel, const char *alias,
-							AttrNumber target, StringInfo prompt, StringInfo todo)
+							AttrNumber target, StringInfo prompt, StringInfo wanted)
 {
 	StringInfoData literal;
 
@@ -88,7 +88,7 @@ llm_enrich_template_compile(const char *template, Relation rel, const char *alia
 		column = quote_identifier(name);
 		appendStringInfo(prompt, " OPERATOR(pg_catalog.||) CAST(%s.%s AS pg_catalog.text)", alias,
 						 column);
-		appendStringInfo(todo, " AND CAST(%s.%s AS pg_catalog.text) IS NOT NULL", alias, column);
+		appendStringInfo(wanted, " AND CAST(%s.%s AS pg_catalog.text) IS NOT NULL", alias, column);
 		p = end;
 	}
 	flush_literal(&literal, prompt);

@@ -7,10 +7,10 @@
 #include "lib/stringinfo.h"
 #include "utils/rel.h"
 
-/* Append to prompt a text expression over the columns of alias, which is quoted, and to todo
+/* Append to prompt a text expression over the columns of alias, which is quoted, and to wanted
  * " AND .. IS NOT NULL" for each of them: a row in which one is NULL has no prompt. 22023 and 42703 say
  * what is wrong with the template; the column target cannot be in it. */
 extern void llm_enrich_template_compile(const char *template, Relation rel, const char *alias,
-										AttrNumber target, StringInfo prompt, StringInfo todo);
+										AttrNumber target, StringInfo prompt, StringInfo wanted);
 
 #endif

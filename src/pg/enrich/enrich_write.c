@@ -1,5 +1,5 @@
 /*
- * pg/enrich/enrich_write.c - write the answers of finished rows, in one transaction; see enrich_rows.h.
+ * pg/enrich/enrich_write.c - write the answers of finished rows; see enrich_rows.h.
  *
  * Answers become values; rows that nobody has changed or locked since their claim are locked and
  * written in one subtransaction, with deferred constraints checked in it, and when that fails by halves, so
@@ -227,25 +227,13 @@ note_failures(LlmEnrich *e, Batch *b)
 		set_identity(row, values);
 		row->hold = find(plans_of(e, row)->look, values) ? LLM_ENRICH_OURS : LLM_ENRICH_LOST;
 		if (row->hold == LLM_ENRICH_OURS)
-			llm_enrich_table_note(e->target, row->key, row->xmin, row->failure.sqlstate,
-								  row->failure.message);
+			row->attempts = llm_enrich_table_note(e->target, row->key, row->xmin,
+												  row->failure.sqlstate, row->failure.message);
 	}
 	llm_enrich_table_clear(e->target, written, n_written);
 }
 
-/* ---- the transaction ---- */
-
-void
-llm_enrich_begin(LlmEnrich *e)
-{
-	/* Each transaction is one step: what others have committed before it counts. */
-	if (!FirstSnapshotSet)
-		XactIsoLevel = XACT_READ_COMMITTED;
-	llm_enrich_target_lock(e->target);
-	EnsurePortalSnapshotExists();
-	MemoryContextReset(e->work);
-	MemoryContextSwitchTo(e->work);
-}
+/* ---- all ---- */
 
 /* After the commit: what has come of a row. */
 static void
@@ -270,7 +258,6 @@ llm_enrich_write(LlmEnrich *e)
 {
 	Batch b = {0};
 
-	llm_enrich_begin(e);
 	b.rows = palloc(sizeof(LlmEnrichRow *) * Max(e->n_rows, 1));
 	for (int i = 0; i < e->n_rows; i++)
 		if (llm_call_finished(e->rows[i].call))
@@ -288,7 +275,11 @@ llm_enrich_write(LlmEnrich *e)
 		e->stop.detail = f.detail ? pstrdup(f.detail) : NULL;
 		e->stop.hint = f.hint ? pstrdup(f.hint) : NULL;
 	}
-	SPI_commit();
+}
+
+void
+llm_enrich_settle(LlmEnrich *e)
+{
 	for (int i = e->n_rows - 1; i >= 0; i--)
 	{
 		LlmEnrichRow *row = &e->rows[i];
