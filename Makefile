@@ -73,7 +73,7 @@ $(BUILD)/llm_infer_engine: $(ENGINE_ARCHIVES) $(BUILD)/engine/gen/llm.pb-c.o
 
 # ---- the extension ----
 
-PG_SRCS   = $(wildcard src/pg/*.c src/pg/node/*.c src/pg/jobs/*.c src/pg/enrich/*.c src/pg/standing/*.c src/wire/*.c) src/core/status.c
+PG_SRCS   = $(wildcard src/pg/*.c src/pg/*/*.c src/wire/*.c) src/core/status.c
 PG_OBJS   = $(patsubst src/%.c,$(BUILD)/pg/%.o,$(PG_SRCS)) $(BUILD)/pg/gen/llm.pb-c.o
 PG_CC    ?= $(ENGINE_CC)
 PG_INCLUDE ?= $(shell $(PG_CONFIG) --includedir-server)

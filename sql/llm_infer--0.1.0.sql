@@ -422,6 +422,33 @@ SELECT pg_catalog.pg_extension_config_dump('llm.enrichment_defs',
 SELECT pg_catalog.pg_extension_config_dump('llm.enrich_queue',
 	'WHERE enrichment IN (SELECT id FROM llm.enrichment_defs AS d WHERE d.owner::oid IN (SELECT oid FROM pg_catalog.pg_roles) AND d.relation::oid IN (SELECT oid FROM pg_catalog.pg_class))');
 
+-- ---- the memo: answers that are kept; a cache, so no dump has it ----
+
+CREATE TABLE llm.memo_entries (
+	key uuid PRIMARY KEY, -- a digest of all that the answer depends on
+	server oid NOT NULL, -- the model
+	role oid NOT NULL, -- who asked first
+	created timestamptz NOT NULL,
+	used timestamptz NOT NULL, -- to the hour
+	finish int NOT NULL,
+	prompt_tokens int NOT NULL,
+	completion_tokens int NOT NULL,
+	numerics_key bigint NOT NULL,
+	nbytes int NOT NULL, -- before compression, with what a row takes
+	answer bytea NOT NULL, -- UTF-8
+	reasoning bytea
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
+
+CREATE INDEX memo_entries_used ON llm.memo_entries (used);
+CREATE INDEX memo_entries_asker ON llm.memo_entries (role, server);
+
+-- What the entries are together is the sum: the launcher's row, and those of removals that it has not yet added up.
+CREATE TABLE llm.memo_sizes (
+	total boolean NOT NULL,
+	entries bigint NOT NULL,
+	bytes bigint NOT NULL
+);
+
 -- ---- watching ----
 
 CREATE VIEW llm.job_workers AS
@@ -726,6 +753,8 @@ COMMENT ON TABLE llm.enrichment_defs IS 'standing enrichments; read through llm.
 COMMENT ON SEQUENCE llm.enrichment_ids IS 'ids of standing enrichments';
 COMMENT ON TABLE llm.enrich_queue IS 'keys of rows that standing enrichments are to do';
 COMMENT ON SEQUENCE llm.enrich_queue_ids IS 'ids of entries of llm.enrich_queue';
+COMMENT ON TABLE llm.memo_entries IS 'answers that are kept; read through llm.memo';
+COMMENT ON TABLE llm.memo_sizes IS 'how many entries the memo has, and their bytes: the sum of its rows';
 COMMENT ON TABLE llm.enrich_failures IS 'rows that llm_enrich could not do; read through llm.failed_rows';
 COMMENT ON VIEW llm.failed_rows IS 'rows that llm_enrich could not do, with their errors: one''s own calls and tables';
 COMMENT ON VIEW llm.stat_users IS 'what roles have asked of the engine and what their quotas leave; own rows, all for pg_monitor';

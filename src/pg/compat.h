@@ -74,6 +74,16 @@
 #include "storage/waiteventset.h"
 #endif
 
+#if PG_VERSION_NUM >= 180000
+#define llm_compat_index_beginscan(heap, index, snapshot)                                          \
+	index_beginscan((heap), (index), (snapshot), NULL, 1, 0)
+#define llm_compat_primary_key(rel) RelationGetPrimaryKeyIndex((rel), false)
+#else
+#define llm_compat_index_beginscan(heap, index, snapshot)                                          \
+	index_beginscan((heap), (index), (snapshot), 1, 0)
+#define llm_compat_primary_key(rel) RelationGetPrimaryKeyIndex(rel)
+#endif
+
 /* ExecutorRun_hook's last parameter, in declarations and in calls. */
 #if PG_VERSION_NUM >= 180000
 #define LLM_COMPAT_ONCE_PARAM

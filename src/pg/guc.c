@@ -12,6 +12,8 @@
 char *llm_guc_model_dir = NULL;
 char *llm_guc_engine_path = NULL;
 char *llm_guc_devices = NULL;
+int llm_guc_memo_memory = 0;
+int llm_guc_memo_size = 1024 * 1024;
 int llm_guc_threads = 0;
 int llm_guc_kv_cache_memory = 0;
 int llm_guc_memory_limit = 0;
@@ -34,6 +36,7 @@ int llm_guc_max_statement_tokens = 0;
 int llm_guc_max_priority = 0;
 int llm_guc_timeout = 0;
 int llm_guc_on_error = LLM_ON_ERROR_ERROR;
+bool llm_guc_memo = false;
 
 static bool preloaded = false;
 
@@ -93,6 +96,12 @@ static const Setting settings[] = {
 	 gettext_noop("Program of the engine; empty means llm_infer_engine beside the library.")},
 	{"llm_infer.devices", SETTING_STRING, &llm_guc_devices, "auto", 0, 0, 0, PGC_POSTMASTER, 0,
 	 gettext_noop("Devices that the engine computes on: auto, cpu, echo or a list.")},
+	{"llm_infer.memo_memory", SETTING_INT, &llm_guc_memo_memory, NULL, 8192, 0, 1024 * 1024,
+	 PGC_POSTMASTER, GUC_UNIT_KB,
+	 gettext_noop("Shared memory for the newest answers of the memo; 0 means that there is none.")},
+	{"llm_infer.memo_size", SETTING_INT, &llm_guc_memo_size, NULL, 1024 * 1024, 1024, INT_MAX,
+	 PGC_SIGHUP, GUC_UNIT_KB,
+	 gettext_noop("Size of a database's memo beyond which the least recently used is removed.")},
 	{"llm_infer.threads", SETTING_INT, &llm_guc_threads, NULL, 0, 0, 1024, PGC_SIGHUP, 0,
 	 gettext_noop("Compute threads of the engine; 0 means one per physical core.")},
 	{"llm_infer.kv_cache_memory", SETTING_INT, &llm_guc_kv_cache_memory, NULL, 0, 0, INT_MAX,
@@ -152,6 +161,8 @@ static const Setting settings[] = {
 	 GUC_UNIT_MS, gettext_noop("Time that one call may take; 0 means any.")},
 	{"llm_infer.on_error", SETTING_ENUM, &llm_guc_on_error, NULL, LLM_ON_ERROR_ERROR, 0, 0,
 	 PGC_USERSET, 0, gettext_noop("What a row that fails does: error or null."), on_error_values},
+	{"llm_infer.memo", SETTING_BOOL, &llm_guc_memo, NULL, false, 0, 0, PGC_USERSET, 0,
+	 gettext_noop("Keeps what is greedy or seeded and answers the same request from there.")},
 };
 
 bool

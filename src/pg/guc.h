@@ -14,7 +14,9 @@ typedef enum LlmOnError
 extern char *llm_guc_model_dir;
 extern char *llm_guc_engine_path;
 extern char *llm_guc_devices;
+extern int llm_guc_memo_memory; /* kB; 0 also when not preloaded */
 /* sighup */
+extern int llm_guc_memo_size; /* kB per database */
 extern int llm_guc_threads;
 extern int llm_guc_kv_cache_memory; /* kB, 0 = a share of free memory */
 extern int llm_guc_memory_limit;    /* kB, 0 = half of the machine's */
@@ -39,6 +41,7 @@ extern int llm_guc_max_lookahead_rows;
 extern int llm_guc_max_statement_tokens; /* 0 = any number */
 extern int llm_guc_timeout;              /* ms, 0 = none */
 extern int llm_guc_on_error;
+extern bool llm_guc_memo;
 
 /* True when the library came by shared_preload_libraries. */
 extern bool llm_guc_preloaded(void);

@@ -1,10 +1,11 @@
 /*
  * pg/jobs/launcher.c - the background worker of a database that starts workers of roles.
  *
- * It runs no user's code and connects as a superuser: it only looks at llm.job_queue. One turn: queue
- * what lost its worker, see which owners have jobs that are due, start their workers, those that were
- * served longest ago first, remove expired jobs, sleep until something is due. It ends when nothing is
- * queued and no prepared transaction could queue something.
+ * It runs no user's code and connects as a superuser: it only looks at llm.job_queue, and writes the memo
+ * (pg/memo/memo.h). One turn: queue what lost its worker, see which owners have jobs that are due, start
+ * their workers, those that were served longest ago first, remove expired jobs, write answers that wait
+ * in the memo's ring, sleep until something is due. It ends when nothing is queued and no prepared
+ * transaction could queue something.
  */
 #include "postgres.h"
 
@@ -17,6 +18,7 @@
 #include "pg/guc.h"
 #include "pg/jobs/job_process.h"
 #include "pg/jobs/job_table.h"
+#include "pg/memo/memo.h"
 #include "pg/workers.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
@@ -130,7 +132,7 @@ expire(void)
 
 /* What the table says; false when it was locked. In turn_cxt. */
 static bool
-look(LlmJobLane **lanes, int *n, bool *prepared, bool *expiring)
+look(LlmJobLane **lanes, int *n, bool *prepared, bool *expiring, long *memo_ms)
 {
 	MemoryContextReset(turn_cxt);
 	if (!llm_job_process_begin("looking for jobs"))
@@ -138,12 +140,14 @@ look(LlmJobLane **lanes, int *n, bool *prepared, bool *expiring)
 	MemoryContextSwitchTo(turn_cxt);
 	release_lost();
 	*expiring = expire();
+	*memo_ms = llm_memo_flush();
 	*lanes = llm_job_table_lanes(n);
 	*prepared = *n == 0 && llm_job_table_prepared();
 	for (int i = 0; i < *n; i++)
 		if ((*lanes)[i].due != DT_NOEND && !check_role((*lanes)[i].owner))
 			(*lanes)[i].due = DT_NOEND;
 	llm_job_process_end();
+	llm_memo_flushed();
 	return true;
 }
 
@@ -241,12 +245,13 @@ turn(void)
 	int n;
 	bool prepared;
 	bool expiring;
+	long memo_ms; /* when the memo wants to be looked at, -1 = it does not */
 	bool any_worker;
 	bool woken = llm_workers_take_wake();
 	TimestampTz now = GetCurrentTimestamp();
 	long next;
 
-	if (!look(&lanes, &n, &prepared, &expiring))
+	if (!look(&lanes, &n, &prepared, &expiring, &memo_ms))
 		return BUSY_MS;
 	MemoryContextSwitchTo(turn_cxt);
 	next = start_workers(lanes, n);
@@ -258,11 +263,13 @@ turn(void)
 		return 0;
 	}
 	llm_workers_well();
-	if (n > 0 || any_worker || woken)
+	if (n > 0 || any_worker || woken || memo_ms >= 0)
 		busy = now;
+	if (memo_ms >= 0)
+		next = Min(next, memo_ms);
 	if (expiring)
-		return EXPIRING_MS;
-	if (n > 0 || any_worker || prepared)
+		return Min(next, EXPIRING_MS);
+	if (n > 0 || any_worker || prepared || memo_ms >= 0)
 		return next;
 	return busy == 0 || now >= TimestampTzPlusMilliseconds(busy, IDLE_MS) ? 0 : BUSY_MS;
 }

@@ -43,9 +43,10 @@ extern void llm_memo_keep(const LlmMemoKey *key, Oid server, Oid role, const Llm
 extern bool llm_memo_enabled(void);
 
 /* The launcher's turn: write what is in the ring for this database, note uses, remove the least recently
- * used beyond the limit. In a transaction. True when there is more to do soon. */
-extern bool llm_memo_flush(void);
-/* True when the ring has something for this database that was not written. */
-extern bool llm_memo_pending(void);
+ * used beyond the limit. In a transaction with a snapshot. When it wants to be called again, in ms; -1 =
+ * not before the launcher is woken. An error is logged and costs a minute. */
+extern long llm_memo_flush(void);
+/* That transaction is committed: what it wrote may be overwritten in the ring. */
+extern void llm_memo_flushed(void);
 
 #endif

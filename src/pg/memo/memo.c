@@ -1,0 +1,142 @@
+/* pg/memo/memo.c - ring and table together: what the others see of the memo. */
+#include "postgres.h"
+
+#include "pg/memo/memo.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "pg/guc.h"
+#include "pg/memo/memo_ring.h"
+#include "pg/memo/memo_table.h"
+#include "pg/workers.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+/* A use is written down when the last one is so long ago: the order in which entries are removed needs
+ * no more, and a hit costs no write. */
+#define USE_MS (3600 * 1000)
+#define RETRY_MS 500    /* while others have the table locked */
+#define FAILED_MS 60000 /* after an error */
+
+bool
+llm_memo_enabled(void)
+{
+	return llm_guc_memo && llm_memo_ring_available();
+}
+
+static void
+append(const LlmMemoKey *key, Oid server, Oid role, const LlmMemoAnswer *answer)
+{
+	if (llm_memo_ring_append(key, server, role, answer))
+		(void) llm_workers_wake(MyDatabaseId, InvalidOid);
+}
+
+bool
+llm_memo_find(const LlmMemoKey *key, MemoryContext cxt, LlmMemoAnswer *out)
+{
+	TimestampTz last_use;
+	TimestampTz used;
+	bool found = llm_memo_ring_find(key, cxt, out, &last_use);
+
+	if (!found)
+	{
+		found = llm_memo_table_find(key, cxt, out, &used);
+		llm_memo_ring_count(found);
+		if (found)
+			last_use = Max(last_use, used);
+	}
+	if (found && !RecoveryInProgress() &&
+		GetCurrentTimestamp() >= TimestampTzPlusMilliseconds(last_use, USE_MS))
+		append(key, InvalidOid, InvalidOid, NULL);
+	return found;
+}
+
+void
+llm_memo_keep(const LlmMemoKey *key, Oid server, Oid role, const LlmMemoAnswer *answer)
+{
+	append(key, server, role, answer);
+}
+
+/* ---- the launcher ---- */
+
+/* What the transaction has written; see llm_memo_flushed. */
+static LlmMemoBatch batch;
+static int64 evicted;
+
+/* One batch, and what its size asks for; true when there is more to do. */
+static bool
+write_batch(void)
+{
+	int64 over;
+
+	llm_memo_ring_collect(&batch);
+	over = llm_memo_table_write(&batch) - (int64) llm_guc_memo_size * 1024;
+	if (over > 0)
+		evicted = llm_memo_table_evict(over);
+	return llm_memo_table_tidy() || batch.more || evicted > 0;
+}
+
+/* An error of the table's must not end the launcher, which jobs need. */
+static bool
+try_write_batch(bool *more)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool ok = true;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(cxt);
+	PG_TRY();
+	{
+		*more = write_batch();
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(cxt);
+		EmitErrorReport();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		ok = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(cxt);
+	CurrentResourceOwner = owner;
+	return ok;
+}
+
+long
+llm_memo_flush(void)
+{
+	static bool again = true;
+	static TimestampTz failed = 0;
+	LlmMemoCounts counts;
+
+	memset(&batch, 0, offsetof(LlmMemoBatch, items));
+	evicted = 0;
+	if (!llm_memo_ring_available() ||
+		GetCurrentTimestamp() < TimestampTzPlusMilliseconds(failed, FAILED_MS))
+		return -1;
+	llm_memo_ring_counts(&counts);
+	if (counts.pending == 0 && !again)
+		return -1;
+	/* The lock comes before the copies: see llm_memo_forget. */
+	if (!llm_memo_table_lock())
+		return RETRY_MS;
+	if (!try_write_batch(&again))
+	{
+		memset(&batch, 0, offsetof(LlmMemoBatch, items));
+		evicted = 0;
+		failed = GetCurrentTimestamp();
+		return -1;
+	}
+	return again ? 1 : counts.pending > 0 ? LLM_MEMO_WAKE_MS : -1;
+}
+
+void
+llm_memo_flushed(void)
+{
+	if (batch.end > 0 || evicted > 0)
+		llm_memo_ring_written(&batch, evicted);
+}
