@@ -36,7 +36,7 @@ SELECT file, s[1] AS named FROM doc, regexp_matches(body, '\m(llm_infer\.\w+)', 
 CREATE TEMP VIEW view_row AS SELECT c[1] AS name, c[2] AS columns FROM line, regexp_match(line, '^\| `llm\.(\w+)` \| (.*) \|$') c WHERE c IS NOT NULL;
 CREATE TEMP VIEW relation AS SELECT * FROM pg_class WHERE relnamespace = 'llm'::regnamespace AND relkind IN ('v', 'r', 'c');
 SELECT relname, attname FROM relation r CROSS JOIN reference JOIN pg_attribute a ON attrelid = r.oid AND attnum > 0 AND NOT attisdropped LEFT JOIN view_row ON name = relname
-	WHERE relname NOT IN ('job_queue', 'enrich_failures', 'enrich_queue', 'enrichment_defs') AND CASE relkind WHEN 'v' THEN coalesce(columns, '') ELSE body END !~ ('\m' || attname || '\M');
+	WHERE relname NOT IN ('job_queue', 'enrich_failures', 'enrich_queue', 'enrichment_defs', 'memo_entries', 'memo_sizes') AND CASE relkind WHEN 'v' THEN coalesce(columns, '') ELSE body END !~ ('\m' || attname || '\M');
 SELECT file, s[1] AS named FROM doc, regexp_matches(body, '\mllm\.(\w+)', 'g') s EXCEPT SELECT file, relname FROM doc, relation;
 
 -- each of the queries above had something to compare

@@ -29,7 +29,7 @@ static void
 append(const LlmMemoKey *key, Oid server, Oid role, const LlmMemoAnswer *answer)
 {
 	if (llm_memo_ring_append(key, server, role, answer))
-		(void) llm_workers_wake(MyDatabaseId, InvalidOid);
+		(void) llm_workers_wake(MyDatabaseId, InvalidOid, 0);
 }
 
 bool
