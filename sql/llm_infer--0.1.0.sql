@@ -344,6 +344,7 @@ CREATE PROCEDURE llm_enrich(
 	prompt text DEFAULT NULL,
 	expr text DEFAULT NULL,
 	filter text DEFAULT NULL,
+	reorder boolean DEFAULT false,
 	batch_size int DEFAULT 64,
 	max_rows bigint DEFAULT NULL,
 	concurrency int DEFAULT 128,
@@ -785,7 +786,7 @@ COMMENT ON FUNCTION llm_job_cancel(bigint)
 	IS 'cancel a job; false when it had ended';
 COMMENT ON FUNCTION llm_job_wait(bigint, interval)
 	IS 'wait for the end of a job, at most so long; returns its state';
-COMMENT ON PROCEDURE llm_enrich(regclass, name, text, text, text, int, bigint, int, text, int, float8, bigint, jsonb, text, jsonb)
+COMMENT ON PROCEDURE llm_enrich(regclass, name, text, text, text, boolean, int, bigint, int, text, int, float8, bigint, jsonb, text, jsonb)
 	IS 'fill a column by generated values, batch by batch; called again it goes on';
 COMMENT ON FUNCTION llm_pin_prefix(text, text)
 	IS 'keep the beginning of prompts in the prefix cache; returns its tokens';

@@ -19,6 +19,7 @@
 #include "pg/compat.h"
 #include "pg/declared.h"
 #include "pg/enrich/enrich_progress.h"
+#include "pg/enrich/enrich_reorder.h"
 #include "pg/enrich/enrich_rows.h"
 #include "pg/guc.h"
 #include "storage/latch.h"
@@ -53,6 +54,7 @@ enum
 	ARG_PROMPT,
 	ARG_EXPR,
 	ARG_FILTER,
+	ARG_REORDER,
 	ARG_BATCH_SIZE,
 	ARG_MAX_ROWS,
 	ARG_CONCURRENCY,
@@ -65,9 +67,9 @@ enum
 	ARG_OPTIONS
 };
 
-static const Oid arg_types[] = {REGCLASSOID, NAMEOID, TEXTOID,  TEXTOID, TEXTOID,
-								INT4OID,     INT8OID, INT4OID,  TEXTOID, INT4OID,
-								FLOAT8OID,   INT8OID, JSONBOID, TEXTOID, JSONBOID};
+static const Oid arg_types[] = {REGCLASSOID, NAMEOID,  TEXTOID, TEXTOID, TEXTOID, BOOLOID,
+								INT4OID,     INT8OID,  INT4OID, TEXTOID, INT4OID, FLOAT8OID,
+								INT8OID,     JSONBOID, TEXTOID, JSONBOID};
 static const LlmDeclared as_enrich = {lengthof(arg_types), arg_types, VOIDOID, false};
 
 /* ---- arguments ---- */
@@ -174,22 +176,34 @@ read_call(LlmEnrich *e, FunctionCallInfo fcinfo)
 }
 
 static void
-read_target(LlmEnrich *e, FunctionCallInfo fcinfo)
+read_target(LlmEnrich *e, FunctionCallInfo fcinfo, LlmEnrichOrder *order)
 {
+	Oid relid = PG_ARGISNULL(ARG_RELATION) ? InvalidOid : PG_GETARG_OID(ARG_RELATION);
 	char *template = text_argument(fcinfo, ARG_PROMPT);
 	char *expr = text_argument(fcinfo, ARG_EXPR);
+	char *filter = text_argument(fcinfo, ARG_FILTER);
+	char *column;
 
 	if (PG_ARGISNULL(ARG_RELATION) || PG_ARGISNULL(ARG_TARGET))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("relation and target must not be NULL")));
+	column = NameStr(*PG_GETARG_NAME(ARG_TARGET));
 	if ((template == NULL) == (expr == NULL))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("llm_enrich needs either prompt or expr"),
 						errhint("prompt is a template such as 'Summarise: {body}', expr an SQL "
 								"expression that gives the prompt.")));
-	e->target =
-		llm_enrich_target_open(PG_GETARG_OID(ARG_RELATION), NameStr(*PG_GETARG_NAME(ARG_TARGET)),
-							   template, expr, text_argument(fcinfo, ARG_FILTER));
+	if (!PG_ARGISNULL(ARG_REORDER) && PG_GETARG_BOOL(ARG_REORDER))
+	{
+		if (expr != NULL)
+			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							errmsg("reorder is for templates, not for expr")));
+		e->target = llm_enrich_target_open(relid, column, template, NULL, filter);
+		llm_enrich_reorder(e->target, template, order);
+		template = order->template != NULL ? order->template : template;
+		e->sort = order->sort;
+	}
+	e->target = llm_enrich_target_open(relid, column, template, expr, filter);
 }
 
 /* ---- the loop ---- */
@@ -275,6 +289,20 @@ tell(const LlmEnrich *e, bool last)
 						done, total, e->cut ? " or more" : "", e->target->name, e->n_failed,
 						(double) done / seconds,
 						done > 0 ? seconds * (double) (total - done) / (double) done : 0.0)));
+}
+
+/* Say what the order of the template's lines has saved. */
+static void
+tell_shared(const LlmEnrich *e, double as_written)
+{
+	const LlmCallUsage *u = &e->usage;
+
+	if (u->prompt_tokens > 0)
+		ereport(NOTICE, (errmsg("llm_enrich: " INT64_FORMAT " of " INT64_FORMAT
+								" prompt tokens came from the prefix cache; with the template as "
+								"written, about %.0f by the statistics",
+								u->cached_tokens, u->prompt_tokens,
+								as_written * (double) u->prompt_tokens)));
 }
 
 void
@@ -383,6 +411,7 @@ Datum
 llm_enrich(PG_FUNCTION_ARGS)
 {
 	LlmEnrich e = {0};
+	LlmEnrichOrder order = {0};
 	bool stops;
 
 	llm_declared_check(fcinfo, &as_enrich);
@@ -395,11 +424,13 @@ llm_enrich(PG_FUNCTION_ARGS)
 	e.batch_size = (int) number_argument(fcinfo, ARG_BATCH_SIZE, "batch_size", 64, ROWS_MAX);
 	e.concurrency = (int) number_argument(fcinfo, ARG_CONCURRENCY, "concurrency", 128, ROWS_MAX);
 	e.max_rows = number_argument(fcinfo, ARG_MAX_ROWS, "max_rows", -1, PG_INT64_MAX);
-	read_target(&e, fcinfo);
+	read_target(&e, fcinfo, &order);
 	llm_enrich_rows_begin(&e);
 	PG_TRY();
 	{
 		run(&e, stops);
+		if (order.known)
+			tell_shared(&e, order.as_written);
 	}
 	PG_FINALLY();
 	{

@@ -160,8 +160,9 @@ llm_enrich_rows_list(LlmEnrich *e)
 	llm_enrich_plans_free(&e->plans);
 	portal = SPI_cursor_open_with_args(
 		NULL,
-		psprintf("SELECT %s.tableoid, %s.ctid FROM %s WHERE %s LIMIT " INT64_FORMAT, t->alias,
-				 t->alias, t->table, t->todo, wanted),
+		psprintf("SELECT %s.tableoid, %s.ctid FROM %s WHERE %s%s%s LIMIT " INT64_FORMAT, t->alias,
+				 t->alias, t->table, t->todo, e->sort != NULL ? " ORDER BY " : "",
+				 e->sort != NULL ? e->sort : "", wanted),
 		0, NULL, NULL, NULL, true, 0);
 	do
 	{

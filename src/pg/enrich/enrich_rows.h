@@ -60,6 +60,7 @@ typedef struct LlmEnrich
 {
 	/* set by the caller */
 	LlmEnrichTarget *target;
+	const char *sort;                  /* ORDER BY of the list, NULL = the order of a scan */
 	int64 enrichment;                  /* a standing one, 0 = CALL llm_enrich */
 	NullableDatum args[LLM_ARG_COUNT]; /* of a call; the first is the prompt's place */
 	int batch_size;
@@ -87,6 +88,7 @@ typedef struct LlmEnrich
 	int64 n_written;
 	int64 n_failed;
 	int64 n_lost;
+	LlmCallUsage usage; /* of rows counted so far */
 	int64 n_skipped;    /* in this pass: rows that have failed before */
 	LlmFailure stop;    /* what no row is to blame for; sqlstate 0 = none */
 	LlmFailure failure; /* of the first row that failed */

@@ -25,8 +25,8 @@ column_names(Relation rel)
 	return names.data;
 }
 
-static AttrNumber
-find_column(Relation rel, const char *name)
+AttrNumber
+llm_enrich_template_column(Relation rel, const char *name)
 {
 	TupleDesc desc = RelationGetDescr(rel);
 
@@ -42,54 +42,65 @@ find_column(Relation rel, const char *name)
 	return InvalidAttrNumber;
 }
 
-/* Append what has been gathered as a literal. */
-static void
-flush_literal(StringInfo literal, StringInfo prompt)
+const char *
+llm_enrich_template_field(const char *template, const char *p, const char **end)
 {
-	if (literal->len > 0)
-		appendStringInfo(prompt, " OPERATOR(pg_catalog.||) %s", quote_literal_cstr(literal->data));
-	resetStringInfo(literal);
+	while (*p != '\0' && (*p != '{' || p[1] == '{'))
+		p += *p == '{' ? 2 : 1;
+	*end = *p == '\0' ? p : strchr(p, '}');
+	if (*end == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("template has a { without a }, at byte %d", (int) (p - template) + 1),
+				 errhint("Write {{ for a brace.")));
+	return p;
+}
+
+/* Append [p, end) of the template as a literal. */
+static void
+append_literal(const char *p, const char *end, StringInfo prompt)
+{
+	StringInfoData literal;
+
+	if (p == end)
+		return;
+	initStringInfo(&literal);
+	for (; p < end; p++)
+	{
+		appendStringInfoChar(&literal, *p);
+		p += (*p == '{' || *p == '}') && p[1] == *p ? 1 : 0;
+	}
+	appendStringInfo(prompt, " OPERATOR(pg_catalog.||) %s", quote_literal_cstr(literal.data));
 }
 
 void
 llm_enrich_template_compile(const char *template, Relation rel, const char *alias,
 							AttrNumber target, StringInfo prompt, StringInfo wanted)
 {
-	StringInfoData literal;
+	const char *p = template;
 
-	initStringInfo(&literal);
 	appendStringInfoString(prompt, "''::pg_catalog.text");
-	for (const char *p = template; *p != '\0'; p++)
+	for (;;)
 	{
 		const char *end;
-		char *name;
+		const char *field = llm_enrich_template_field(template, p, &end);
 		const char *column;
+		char *name;
 
-		if (*p != '{' || p[1] == '{')
-		{
-			appendStringInfoChar(&literal, *p);
-			p += (*p == '{' || *p == '}') && p[1] == *p ? 1 : 0;
-			continue;
-		}
-		end = strchr(p, '}');
-		if (end == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("template has a { without a }, at byte %d", (int) (p - template) + 1),
-					 errhint("Write {{ for a brace.")));
-		name = pnstrdup(p + 1, end - p - 1);
-		if (find_column(rel, name) == target)
+		append_literal(p, field, prompt);
+		if (*field == '\0')
+			return;
+		name = pnstrdup(field + 1, end - field - 1);
+		if (llm_enrich_template_column(rel, name) == target)
 			ereport(
 				ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("template names the target \"%s\", which is NULL in all rows to be done",
 						name)));
-		flush_literal(&literal, prompt);
 		column = quote_identifier(name);
 		appendStringInfo(prompt, " OPERATOR(pg_catalog.||) CAST(%s.%s AS pg_catalog.text)", alias,
 						 column);
 		appendStringInfo(wanted, " AND CAST(%s.%s AS pg_catalog.text) IS NOT NULL", alias, column);
-		p = end;
+		p = end + 1;
 	}
-	flush_literal(&literal, prompt);
 }

@@ -239,6 +239,7 @@ note_failures(LlmEnrich *e, Batch *b)
 static void
 count(LlmEnrich *e, const LlmEnrichRow *row)
 {
+	llm_call_usage(row->call, &e->usage);
 	if (row->hold == LLM_ENRICH_LOST)
 		e->n_lost++;
 	else if (row->failure.sqlstate == 0)
