@@ -218,7 +218,8 @@ begin(LlmEnrich *e)
 	LockRelationOid(e->target->relid, RowExclusiveLock);
 	if (!llm_enrich_target_same(e->target))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("table \"%s\" was renamed or dropped during its enrichment",
+						errmsg("table \"%s\" or one of its columns was renamed, dropped or given "
+							   "another type during its enrichment",
 							   e->target->name),
 						errhint("Call llm_enrich again.")));
 	EnsurePortalSnapshotExists();

@@ -50,6 +50,7 @@ typedef struct LlmEnrichRow
 	Datum key; /* jsonb */
 	LlmCall *call;
 	LlmEnrichHold hold;
+	int n_vain;     /* writes that others have ended */
 	bool converted; /* value is there */
 	Datum value;
 	LlmFailure failure; /* sqlstate 0 = none */

@@ -173,6 +173,7 @@ llm_enrich_target_open(Oid relid, const char *column, const char *template, cons
 	t->relid = relid;
 	t->schema = get_namespace_name(RelationGetNamespace(rel));
 	t->name = pstrdup(RelationGetRelationName(rel));
+	t->columns = CreateTupleDescCopy(RelationGetDescr(rel));
 	t->column = att->attname;
 	t->attno = att->attnum;
 	t->type = att->atttypid;
@@ -189,10 +190,23 @@ llm_enrich_target_open(Oid relid, const char *column, const char *template, cons
 bool
 llm_enrich_target_same(const LlmEnrichTarget *t)
 {
-	const char *name = get_rel_name(t->relid);
-	const char *schema = name == NULL ? NULL : get_namespace_name(get_rel_namespace(t->relid));
+	Relation rel = RelationIdGetRelation(t->relid);
+	const char *schema = rel == NULL ? NULL : get_namespace_name(RelationGetNamespace(rel));
+	bool same = schema != NULL && strcmp(RelationGetRelationName(rel), t->name) == 0 &&
+				strcmp(schema, t->schema) == 0;
 
-	return schema != NULL && strcmp(name, t->name) == 0 && strcmp(schema, t->schema) == 0;
+	for (int i = 0; same && i < t->columns->natts; i++)
+	{
+		Form_pg_attribute then = TupleDescAttr(t->columns, i);
+		Form_pg_attribute att = TupleDescAttr(RelationGetDescr(rel), i);
+
+		/* that of a dropped column has no name that a column can have */
+		same = strcmp(NameStr(att->attname), NameStr(then->attname)) == 0 &&
+			   att->atttypid == then->atttypid && att->atttypmod == then->atttypmod;
+	}
+	if (rel != NULL)
+		RelationClose(rel);
+	return same;
 }
 
 Datum

@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "access/attnum.h"
+#include "access/tupdesc.h"
 #include "fmgr.h"
 
 typedef struct LlmEnrichTarget
@@ -17,6 +18,7 @@ typedef struct LlmEnrichTarget
 	Oid relid;
 	char *schema; /* names as they are */
 	char *name;
+	TupleDesc columns; /* of the table, when the SQL was made */
 	NameData column;
 	AttrNumber attno;
 	Oid type; /* of the column */
@@ -39,7 +41,8 @@ typedef struct LlmEnrichTarget
 extern LlmEnrichTarget *llm_enrich_target_open(Oid relid, const char *column, const char *template,
 											   const char *expr, const char *filter);
 
-/* Whether the table, which is locked, has the name that it had. */
+/* Whether the table, which is locked, and its columns have the names that they had, and the columns
+ * their types: the SQL names them. New columns do not matter. */
 extern bool llm_enrich_target_same(const LlmEnrichTarget *t);
 
 /* The value of an answer by the type's input function, in CurrentMemoryContext. Raises its errors. */

@@ -18,6 +18,8 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#define VAIN_WRITES 20 /* of a row, ended by others each time, before that is its failure */
+
 /* The finished rows. */
 typedef struct Batch
 {
@@ -184,6 +186,15 @@ update(void *arg)
 	(void) SPI_execute("SET CONSTRAINTS ALL IMMEDIATE", false, 0);
 }
 
+/* An error that others cause, through triggers, foreign keys and unique indexes, which wait: deadlock,
+ * lock_timeout. */
+static bool
+is_in_the_way(int sqlstate)
+{
+	return ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_TRANSACTION_ROLLBACK ||
+		   sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
+}
+
 static void
 update_range(LlmEnrich *e, Batch *b, int from, int to)
 {
@@ -193,19 +204,15 @@ update_range(LlmEnrich *e, Batch *b, int from, int to)
 	if (error == NULL)
 		return;
 	CHECK_FOR_INTERRUPTS();
-	if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_TRANSACTION_ROLLBACK)
-	{
-		/* a deadlock, through triggers or foreign keys: not the rows' fault */
-		for (int i = from; i < to; i++)
-			b->rows[i]->hold = is_due(b->rows[i]) ? LLM_ENRICH_NOT_NOW : b->rows[i]->hold;
-	}
-	else if (to - from == 1)
-		fail(b->rows[from], error);
-	else
+	if (to - from > 1)
 	{
 		update_range(e, b, from, from + (to - from) / 2);
 		update_range(e, b, from + (to - from) / 2, to);
 	}
+	else if (is_in_the_way(error->sqlerrcode) && ++b->rows[from]->n_vain < VAIN_WRITES)
+		b->rows[from]->hold = LLM_ENRICH_NOT_NOW;
+	else
+		fail(b->rows[from], error);
 }
 
 /* Keep the errors, and forget those of rows that are written now. */
