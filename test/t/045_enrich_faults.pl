@@ -32,7 +32,7 @@ $node->safe_psql('postgres', q{
 sub fresh
 {
 	my $width = shift // 0;
-	$node->safe_psql('postgres', qq{TRUNCATE docs, writes; INSERT INTO docs SELECT i, 'row ' || i, NULL, repeat('x', $width) FROM generate_series(1, $rows) i});
+	$node->safe_psql('postgres', qq{TRUNCATE docs, writes; INSERT INTO docs SELECT i, 'row ' || i, NULL, nullif(repeat('x', $width), '') FROM generate_series(1, $rows) i});
 	return;
 }
 
