@@ -450,6 +450,55 @@ CREATE TABLE llm.memo_sizes (
 	bytes bigint NOT NULL
 );
 
+CREATE FUNCTION llm_memo_forget(model text DEFAULT NULL)
+RETURNS bigint
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_memo_forget';
+
+CREATE FUNCTION llm.stat_get_memo(
+	OUT size_limit bigint,
+	OUT hits bigint,
+	OUT misses bigint,
+	OUT kept bigint,
+	OUT pending bigint,
+	OUT lost bigint,
+	OUT evicted bigint,
+	OUT stats_reset timestamptz)
+RETURNS SETOF record
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1
+AS 'MODULE_PATHNAME', 'llm_stat_memo';
+
+CREATE VIEW llm.memo WITH (security_barrier) AS
+SELECT e.key,
+	s.srvname AS model,
+	e.role::pg_catalog.regrole AS role,
+	CASE e.finish WHEN 0 THEN 'stop' ELSE 'length' END AS finish_reason,
+	e.prompt_tokens,
+	e.completion_tokens,
+	e.nbytes AS bytes,
+	e.created,
+	e.used
+FROM llm.memo_entries AS e
+	LEFT JOIN pg_catalog.pg_foreign_server AS s ON s.oid OPERATOR(pg_catalog.=) e.server
+WHERE pg_catalog.pg_has_role(e.role, 'USAGE') OR pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
+
+CREATE VIEW llm.stat_memo AS
+SELECT CASE WHEN a.may_see THEN s.entries END AS entries,
+	CASE WHEN a.may_see THEN s.bytes END AS bytes,
+	m.size_limit,
+	m.hits,
+	m.misses,
+	m.kept,
+	m.pending,
+	m.lost,
+	m.evicted,
+	m.stats_reset
+FROM llm.stat_get_memo() AS m,
+	(SELECT coalesce(pg_catalog.sum(t.entries), 0)::bigint AS entries,
+		coalesce(pg_catalog.sum(t.bytes), 0)::bigint AS bytes
+	FROM llm.memo_sizes AS t) AS s,
+	(SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') AS may_see) AS a;
+
 -- ---- watching ----
 
 CREATE VIEW llm.job_workers AS
@@ -731,6 +780,7 @@ GRANT USAGE ON SCHEMA llm TO PUBLIC;
 GRANT SELECT ON llm.jobs, llm.job_workers, llm.failed_rows TO PUBLIC;
 GRANT SELECT ON SEQUENCE llm.job_ids, llm.job_expired, llm.enrichment_ids, llm.enrich_queue_ids TO PUBLIC; -- pg_dump reads them always
 GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_models, llm.stat_activity, llm.stat_progress_enrich, llm.stat_users, llm.prefix_cache TO PUBLIC;
+GRANT SELECT ON llm.memo, llm.stat_memo TO PUBLIC;
 GRANT SELECT ON llm.quotas TO pg_monitor;
 
 -- ---- comments ----
@@ -756,6 +806,8 @@ COMMENT ON TABLE llm.enrich_queue IS 'keys of rows that standing enrichments are
 COMMENT ON SEQUENCE llm.enrich_queue_ids IS 'ids of entries of llm.enrich_queue';
 COMMENT ON TABLE llm.memo_entries IS 'answers that are kept; read through llm.memo';
 COMMENT ON TABLE llm.memo_sizes IS 'how many entries the memo has, and their bytes: the sum of its rows';
+COMMENT ON VIEW llm.memo IS 'answers that are kept: those of roles that one is a member of, all for pg_monitor';
+COMMENT ON VIEW llm.stat_memo IS 'the memo of this database: its size, and what it was asked; counters are for members of pg_monitor';
 COMMENT ON TABLE llm.enrich_failures IS 'rows that llm_enrich could not do; read through llm.failed_rows';
 COMMENT ON VIEW llm.failed_rows IS 'rows that llm_enrich could not do, with their errors: one''s own calls and tables';
 COMMENT ON VIEW llm.stat_users IS 'what roles have asked of the engine and what their quotas leave; own rows, all for pg_monitor';
@@ -826,6 +878,10 @@ COMMENT ON FUNCTION llm.stat_get_progress_enrich()
 	IS 'behind the view llm.stat_progress_enrich';
 COMMENT ON FUNCTION llm.stat_get_job_workers()
 	IS 'behind the view llm.job_workers';
+COMMENT ON FUNCTION llm_memo_forget(text)
+	IS 'remove one''s own answers from the memo, of a model or of all; returns how many';
+COMMENT ON FUNCTION llm.stat_get_memo()
+	IS 'behind the view llm.stat_memo';
 COMMENT ON FUNCTION llm.stat_get_prefixes()
 	IS 'behind the view llm.prefix_cache';
 COMMENT ON COLUMN llm.result.text IS 'the generated text';
