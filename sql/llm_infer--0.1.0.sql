@@ -191,10 +191,12 @@ CREATE TABLE llm.quotas (
 	tokens_per_period bigint,
 	period interval,
 	max_in_flight int,
+	max_queued_jobs int,
 	CONSTRAINT quotas_tokens_per_period_check CHECK (tokens_per_period OPERATOR(pg_catalog.>) 0),
 	CONSTRAINT quotas_period_check CHECK (period OPERATOR(pg_catalog.>) INTERVAL '0'
 		AND period OPERATOR(pg_catalog.<=) INTERVAL '1000 years'), -- its end is a timestamp
 	CONSTRAINT quotas_max_in_flight_check CHECK (max_in_flight OPERATOR(pg_catalog.>) 0),
+	CONSTRAINT quotas_max_queued_jobs_check CHECK (max_queued_jobs OPERATOR(pg_catalog.>) 0),
 	CONSTRAINT quotas_tokens_need_period_check
 		CHECK ((tokens_per_period IS NULL) OPERATOR(pg_catalog.=) (period IS NULL))
 );
@@ -749,10 +751,11 @@ SELECT u.role::pg_catalog.regrole AS role,
 	q.tokens_per_period,
 	CASE
 		WHEN q.period_end OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() THEN q.period_end
-	END AS period_end
+	END AS period_end,
+	q.max_queued_jobs
 FROM llm.stat_get_users() AS u
 	LEFT JOIN LATERAL (
-		SELECT r.max_in_flight, r.tokens_per_period, u.period_start OPERATOR(pg_catalog.+) r.period AS period_end
+		SELECT r.max_in_flight, r.max_queued_jobs, r.tokens_per_period, u.period_start OPERATOR(pg_catalog.+) r.period AS period_end
 		FROM llm.quotas AS r
 		WHERE r.role::oid OPERATOR(pg_catalog.=) u.role OR r.role::oid OPERATOR(pg_catalog.=) 0::oid
 		ORDER BY r.role::oid DESC
@@ -795,6 +798,7 @@ COMMENT ON COLUMN llm.quotas.role IS 'the role that calls; - stands for every ro
 COMMENT ON COLUMN llm.quotas.tokens_per_period IS 'tokens of prompts and answers; NULL = no limit';
 COMMENT ON COLUMN llm.quotas.period IS 'begins with the first request after the last one has ended';
 COMMENT ON COLUMN llm.quotas.max_in_flight IS 'requests of all sessions at once; NULL = no limit';
+COMMENT ON COLUMN llm.quotas.max_queued_jobs IS 'unfinished jobs, queued or running; NULL = no limit';
 COMMENT ON TABLE llm.job_queue IS 'jobs and their results; read through llm.jobs and llm_job_result';
 COMMENT ON SEQUENCE llm.job_ids IS 'ids of jobs';
 COMMENT ON SEQUENCE llm.job_expired IS 'the greatest id of a job that was removed after llm_infer.job_retention';

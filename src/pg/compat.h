@@ -93,6 +93,14 @@
 #define LLM_COMPAT_ONCE_ARG , once
 #endif
 
+#if PG_VERSION_NUM >= 180000
+#define llm_compat_index_beginscan(rel, index, snapshot, nkeys)                                    \
+	index_beginscan((rel), (index), (snapshot), NULL, (nkeys), 0)
+#else
+#define llm_compat_index_beginscan(rel, index, snapshot, nkeys)                                    \
+	index_beginscan((rel), (index), (snapshot), (nkeys), 0)
+#endif
+
 /* The library is built with hidden visibility, and 15 marks no exports: what the server looks up by
  * name is declared between these two. */
 #define LLM_EXPORTS_BEGIN _Pragma("GCC visibility push(default)")

@@ -4,10 +4,13 @@
 #include "pg/declared.h"
 
 #include "access/htup_details.h"
+#include "access/relation.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 
@@ -59,6 +62,46 @@ llm_declared_check_columns(const char *what, TupleDesc desc, const Oid *types, i
 			!TupleDescAttr(desc, i)->attisdropped && TupleDescAttr(desc, i)->atttypid == types[i];
 	if (!same)
 		llm_declared_refuse(what);
+}
+
+bool
+llm_declared_table_like(Relation rel, const LlmDeclaredTable *t)
+{
+	TupleDesc desc = RelationGetDescr(rel);
+
+	if (rel->rd_rel->relkind != RELKIND_RELATION || desc->natts != t->n)
+		return false;
+	for (int i = 0; i < t->n; i++)
+	{
+		const FormData_pg_attribute *a = TupleDescAttr(desc, i);
+		Oid type = t->columns[i].type;
+
+		if (strcmp(NameStr(a->attname), t->columns[i].name) !=
+			0) /* dropped ones have other names */
+			return false;
+		if (OidIsValid(type) ? a->atttypid != type : get_typtype(a->atttypid) != TYPTYPE_COMPOSITE)
+			return false;
+	}
+	return true;
+}
+
+void
+llm_declared_check_table(const LlmDeclaredTable *t)
+{
+	Oid schema = get_namespace_oid("llm", true);
+	Oid relid = OidIsValid(schema) ? get_relname_relid(t->name, schema) : InvalidOid;
+	Relation rel;
+	bool same;
+
+	if (!OidIsValid(relid))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+						errmsg("table \"llm.%s\" does not exist", t->name),
+						errhint("Use ALTER EXTENSION llm_infer UPDATE.")));
+	rel = relation_open(relid, AccessShareLock);
+	same = llm_declared_table_like(rel, t);
+	relation_close(rel, NoLock);
+	if (!same)
+		llm_declared_refuse(psprintf("table llm.%s", t->name));
 }
 
 void

@@ -13,6 +13,7 @@
 #include "access/htup.h"
 #include "access/tupdesc.h"
 #include "fmgr.h"
+#include "utils/relcache.h"
 
 /* How the install script declares a C function. */
 typedef struct LlmDeclared
@@ -33,6 +34,26 @@ extern void llm_declared_check(FunctionCallInfo fcinfo, const LlmDeclared *d);
 /* Raise 55000 unless the columns have these types; what names the object in the message. */
 extern void llm_declared_check_columns(const char *what, TupleDesc desc, const Oid *types,
 									   int ntypes);
+
+/* A table of schema llm, as our statements know it: names, order and types of its columns. */
+typedef struct LlmDeclaredColumn
+{
+	const char *name;
+	Oid type; /* InvalidOid = some composite type */
+} LlmDeclaredColumn;
+
+typedef struct LlmDeclaredTable
+{
+	const char *name;
+	int n;
+	const LlmDeclaredColumn *columns; /* [n] */
+} LlmDeclaredTable;
+
+/* Whether the relation is a table with exactly these columns. */
+extern bool llm_declared_table_like(Relation rel, const LlmDeclaredTable *t);
+/* Raise 55000 unless llm.NAME is like that, 42P01 when there is none; its lock is held to the end of the
+ * transaction. */
+extern void llm_declared_check_table(const LlmDeclaredTable *t);
 
 /* Begin the result of a function behind a view: a set of rows whose columns have these types, else
  * 55000. */

@@ -27,10 +27,11 @@ enum
 	COLUMN_TOKENS,
 	COLUMN_PERIOD,
 	COLUMN_MAX_IN_FLIGHT,
-	N_COLUMNS = COLUMN_MAX_IN_FLIGHT
+	COLUMN_MAX_QUEUED_JOBS,
+	N_COLUMNS = COLUMN_MAX_QUEUED_JOBS
 };
 
-static const Oid column_types[N_COLUMNS] = {REGROLEOID, INT8OID, INTERVALOID, INT4OID};
+static const Oid column_types[N_COLUMNS] = {REGROLEOID, INT8OID, INTERVALOID, INT4OID, INT4OID};
 
 /* Limits of a role. */
 typedef struct Quota
@@ -40,6 +41,7 @@ typedef struct Quota
 	int64 tokens;          /* per period */
 	Interval period;       /* above 0 */
 	int32 max_in_flight;   /* 0 = any number */
+	int32 max_queued_jobs; /* the same */
 	TimestampTz statement; /* when it was read: in that statement, */
 	TimestampTz read;      /* at that time */
 } Quota;
@@ -52,15 +54,18 @@ take_row(Quota *q, HeapTuple tuple, TupleDesc desc)
 	bool null_tokens;
 	bool null_period;
 	bool null_in_flight;
+	bool null_jobs;
 	Datum tokens = heap_getattr(tuple, COLUMN_TOKENS, desc, &null_tokens);
 	Datum period = heap_getattr(tuple, COLUMN_PERIOD, desc, &null_period);
 	Datum in_flight = heap_getattr(tuple, COLUMN_MAX_IN_FLIGHT, desc, &null_in_flight);
+	Datum jobs = heap_getattr(tuple, COLUMN_MAX_QUEUED_JOBS, desc, &null_jobs);
 
 	q->has_tokens = !null_tokens && !null_period;
 	q->tokens = q->has_tokens ? DatumGetInt64(tokens) : 0;
 	if (q->has_tokens)
 		q->period = *DatumGetIntervalP(period);
 	q->max_in_flight = null_in_flight ? 0 : DatumGetInt32(in_flight);
+	q->max_queued_jobs = null_jobs ? 0 : DatumGetInt32(jobs);
 }
 
 /* Read the limits of role as they are committed now. No right on the table is asked for: the caller
@@ -181,4 +186,21 @@ llm_quota_fail_in_flight(Oid role, int32 max_in_flight, int64 waited_ms, LlmFail
 					name_of(role), usage.in_flight, max_in_flight);
 	llm_failure_detail(f, "The request has waited for " INT64_FORMAT " ms.", waited_ms);
 	llm_failure_hint(f, "Ask again later, or have the role's row in llm.quotas changed.");
+}
+
+int32
+llm_quota_queued_jobs(Oid role)
+{
+	return quota_of(role, GetCurrentTimestamp())->max_queued_jobs;
+}
+
+void
+llm_quota_fail_queued_jobs(Oid role, int32 max_queued_jobs, int64 jobs, int64 n, LlmFailure *f)
+{
+	llm_failure_set(f, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+					"quota of unfinished jobs of role \"%s\" is used up: " INT64_FORMAT " of %d",
+					name_of(role), jobs, max_queued_jobs);
+	llm_failure_detail(f, "As many as " INT64_FORMAT " more were submitted.", n);
+	llm_failure_hint(f, "Wait for jobs to end or cancel some, see llm.jobs, or have the role's row "
+						"in llm.quotas changed.");
 }

@@ -24,4 +24,11 @@ extern int32 llm_quota_in_flight(Oid role);
 /* Set f: role has had as many requests in flight as it may for waited_ms. */
 extern void llm_quota_fail_in_flight(Oid role, int32 max_in_flight, int64 waited_ms, LlmFailure *f);
 
+/* max_queued_jobs of role: how many unfinished jobs it may have; 0 = any number. */
+extern int32 llm_quota_queued_jobs(Oid role);
+
+/* Set f: role has so many unfinished jobs, and submitted n more. */
+extern void llm_quota_fail_queued_jobs(Oid role, int32 max_queued_jobs, int64 jobs, int64 n,
+									   LlmFailure *f);
+
 #endif

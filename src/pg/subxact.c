@@ -18,7 +18,7 @@ is_of_server(int sqlstate)
 }
 
 ErrorData *
-llm_subxact_try(void (*step)(void *arg), void *arg)
+llm_subxact_try_all(void (*step)(void *arg), void *arg)
 {
 	ResourceOwner owner = CurrentResourceOwner;
 	MemoryContext cxt = CurrentMemoryContext;
@@ -41,6 +41,14 @@ llm_subxact_try(void (*step)(void *arg), void *arg)
 	PG_END_TRY();
 	MemoryContextSwitchTo(cxt);
 	CurrentResourceOwner = owner;
+	return error;
+}
+
+ErrorData *
+llm_subxact_try(void (*step)(void *arg), void *arg)
+{
+	ErrorData *error = llm_subxact_try_all(step, arg);
+
 	if (error != NULL && is_of_server(error->sqlerrcode))
 		ReThrowError(error);
 	return error;

@@ -10,4 +10,7 @@
  * are the caller's again; requests in flight belong to the outer level and do not notice. */
 extern ErrorData *llm_subxact_try(void (*step)(void *arg), void *arg);
 
+/* The same, and those errors are returned too. */
+extern ErrorData *llm_subxact_try_all(void (*step)(void *arg), void *arg);
+
 #endif

@@ -8,6 +8,9 @@
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
+#define JOBS_SHARE 10      /* a count of jobs holds for so many times what it took */
+#define JOBS_CHEAP_US 1000 /* one that took less is made anew before anything is refused */
+
 static LWLock *lock = NULL; /* guards the table and its entries */
 static HTAB *table = NULL;
 
@@ -161,4 +164,47 @@ llm_usage_list(int *n)
 	}
 	LWLockRelease(lock);
 	return list;
+}
+
+LlmUsageJobs
+llm_usage_take_jobs(Oid role, int64 n, int64 limit, int64 *jobs)
+{
+	LlmUsageJobs answer = LLM_USAGE_JOBS_UNKNOWN;
+	LlmUsage *entry;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	entry = find(role);
+	if (entry != NULL && GetCurrentTimestamp() < entry->jobs_until)
+	{
+		*jobs = entry->jobs;
+		if (entry->jobs + n <= limit)
+		{
+			entry->jobs += n;
+			answer = LLM_USAGE_JOBS_TAKEN;
+		}
+		else if (entry->jobs_cost_us >= JOBS_CHEAP_US)
+			answer = LLM_USAGE_JOBS_FULL;
+	}
+	LWLockRelease(lock);
+	return answer;
+}
+
+LlmUsageJobs
+llm_usage_jobs_counted(Oid role, int64 n, int64 limit, int64 jobs, int64 cost_us)
+{
+	bool room = jobs + n <= limit;
+	TimestampTz now = GetCurrentTimestamp();
+	LlmUsage *entry;
+
+	LWLockAcquire(lock, LW_EXCLUSIVE);
+	entry = find_or_enter(role, now);
+	if (entry != NULL)
+	{
+		entry->used = now;
+		entry->jobs = room ? jobs + n : jobs;
+		entry->jobs_cost_us = cost_us;
+		entry->jobs_until = now + JOBS_SHARE * cost_us;
+	}
+	LWLockRelease(lock);
+	return room ? LLM_USAGE_JOBS_TAKEN : LLM_USAGE_JOBS_FULL;
 }

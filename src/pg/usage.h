@@ -35,6 +35,9 @@ typedef struct LlmUsage
 	TimestampTz used;         /* the last time */
 	TimestampTz period_start; /* of a token quota's period */
 	int64 period_tokens;      /* prompt and generated, since then */
+	int64 jobs;             /* unfinished ones when they were counted, and those submitted since */
+	int64 jobs_cost_us;     /* what counting took */
+	TimestampTz jobs_until; /* then they are to be counted again */
 } LlmUsage;
 
 /* Shared memory: its size, and its creation at startup, under AddinShmemInitLock. */
@@ -55,5 +58,20 @@ extern bool llm_usage_find(Oid role, LlmUsage *out);
 extern void llm_usage_begin_period(Oid role, TimestampTz before, TimestampTz now);
 /* Copies of all entries of this database, [*n] in CurrentMemoryContext. */
 extern LlmUsage *llm_usage_list(int *n);
+
+/* Places for n unfinished jobs of role, of `limit` that it may have. What is known about their number
+ * comes from a count; counting takes a tenth of the time at most, so this says when the next one is due.
+ * *jobs is that number, without n. */
+typedef enum LlmUsageJobs
+{
+	LLM_USAGE_JOBS_TAKEN, /* there was room: they are counted in */
+	LLM_USAGE_JOBS_FULL,
+	LLM_USAGE_JOBS_UNKNOWN /* count and tell llm_usage_jobs_counted */
+} LlmUsageJobs;
+
+extern LlmUsageJobs llm_usage_take_jobs(Oid role, int64 n, int64 limit, int64 *jobs);
+/* They were counted, which took cost_us; then n of them are taken, if there is room. */
+extern LlmUsageJobs llm_usage_jobs_counted(Oid role, int64 n, int64 limit, int64 jobs,
+										   int64 cost_us);
 
 #endif

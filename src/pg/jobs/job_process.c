@@ -21,6 +21,8 @@
 /* In the tag of the role's lock, where objects have the number of a part. */
 #define ROLE_LOCK_MARK 0x4C4D
 
+#define OTHER_VERSION "llm.job_queue is of another version of llm_infer than its library"
+
 /* Settings of roles and databases come in by ALTER ROLE and ALTER DATABASE. Jobs carry what they were
  * submitted with. Plans must not depend on how many rows there were when they were made: only the
  * index will do. */
@@ -87,7 +89,9 @@ llm_job_process_begin(const char *activity)
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
 	lock = llm_job_table_lock();
-	if (lock == LLM_JOB_TABLE_GONE)
+	if (lock == LLM_JOB_TABLE_STRANGE)
+		llm_workers_end_paused(OTHER_VERSION);
+	if (lock == LLM_JOB_TABLE_GONE || lock == LLM_JOB_TABLE_STRANGE)
 		proc_exit(0);
 	if (lock == LLM_JOB_TABLE_BUSY)
 	{

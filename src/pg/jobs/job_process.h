@@ -19,7 +19,7 @@ extern void llm_job_process_connect(Oid database, Oid *role, int64 *task);
 extern void llm_job_process_check(void);
 
 /* Begin a transaction. False when llm.job_queue is locked by others, and no transaction is begun;
- * when it is not there, the process ends. */
+ * when it is not there, or of another version, the process ends. */
 extern bool llm_job_process_begin(const char *activity);
 extern void llm_job_process_end(void);
 

@@ -18,6 +18,7 @@
 #include "pg/encoding.h"
 #include "pg/func.h"
 #include "pg/jobs/job_commit.h"
+#include "pg/jobs/job_limit.h"
 #include "pg/jobs/job_table.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -186,6 +187,7 @@ llm_job_submit(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	read_arguments(&order, fcinfo->args);
+	llm_job_limit_admit(order.owner, 1);
 	llm_job_table_enter(&before);
 	id = insert(&order, PG_GETARG_DATUM(0));
 	llm_job_table_leave(&before);
@@ -203,6 +205,7 @@ llm_job_submit_array(PG_FUNCTION_ARGS)
 	Datum *prompts;
 	bool *nulls;
 	int n;
+	int n_jobs = 0;
 
 	as_submit.result = INT8OID;
 	as_submit.set = true;
@@ -214,6 +217,9 @@ llm_job_submit_array(PG_FUNCTION_ARGS)
 	read_arguments(&order, fcinfo->args);
 	deconstruct_array(PG_GETARG_ARRAYTYPE_P(0), TEXTOID, -1, false, TYPALIGN_INT, &prompts, &nulls,
 					  &n);
+	for (int i = 0; i < n; i++)
+		n_jobs += !nulls[i];
+	llm_job_limit_admit(order.owner, n_jobs);
 	llm_job_table_enter(&before);
 	for (int i = 0; i < n; i++)
 	{

@@ -3,20 +3,20 @@
 
 #include "pg/jobs/job_table.h"
 
+#include "access/relation.h"
 #include "access/table.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "pg/declared.h"
 #include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #define EXPIRE_ROWS "1000" /* removed by one transaction */
@@ -32,26 +32,47 @@ typedef struct Statement
 	SPIPlanPtr plan; /* NULL = not yet made */
 } Statement;
 
-static Oid
-table_oid(void)
+static const LlmDeclaredColumn columns[] = {
+	{"id", INT8OID},
+	{"owner", REGROLEOID},
+	{"rank", INT4OID},
+	{"due", TIMESTAMPTZOID},
+	{"state", TEXTOID},
+	{"attempts", INT4OID},
+	{"max_attempts", INT4OID},
+	{"submitted", TIMESTAMPTZOID},
+	{"started", TIMESTAMPTZOID},
+	{"finished", TIMESTAMPTZOID},
+	{"model", TEXTOID},
+	{"prompt", TEXTOID},
+	{"system_prompt", TEXTOID},
+	{"max_tokens", INT4OID},
+	{"temperature", FLOAT8OID},
+	{"seed", INT8OID},
+	{"stop", TEXTARRAYOID},
+	{"options", JSONBOID},
+	{"result", InvalidOid},
+	{"sqlstate", TEXTOID},
+	{"message", TEXTOID},
+};
+static const LlmDeclaredTable as_table = {"job_queue", lengthof(columns), columns};
+
+Oid
+llm_job_table_oid(const char *name)
 {
 	Oid schema = get_namespace_oid("llm", true);
 
-	return OidIsValid(schema) ? get_relname_relid("job_queue", schema) : InvalidOid;
+	return OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
 }
 
 void
 llm_job_table_enter(LlmJobUser *before)
 {
-	Oid relid = table_oid();
 	Relation rel;
 	Oid owner;
 
-	if (!OidIsValid(relid))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_TABLE), errmsg("table \"llm.job_queue\" does not exist"),
-				 errhint("Use ALTER EXTENSION llm_infer UPDATE.")));
-	rel = table_open(relid, AccessShareLock);
+	llm_declared_check_table(&as_table);
+	rel = table_open(llm_job_table_oid(as_table.name), AccessShareLock);
 	owner = rel->rd_rel->relowner;
 	table_close(rel, NoLock);
 	GetUserIdAndSecContext(&before->user, &before->context);
@@ -77,7 +98,9 @@ LlmJobTableLock
 llm_job_table_lock(void)
 {
 	static Oid first = InvalidOid; /* plans are made for that one */
-	Oid relid = table_oid();
+	Oid relid = llm_job_table_oid(as_table.name);
+	Relation rel;
+	bool same;
 
 	if (!OidIsValid(relid) || (OidIsValid(first) && relid != first))
 		return LLM_JOB_TABLE_GONE;
@@ -85,9 +108,12 @@ llm_job_table_lock(void)
 	if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
 		return LLM_JOB_TABLE_BUSY;
 	/* It may have gone before the lock came. */
-	AcceptInvalidationMessages();
-	return SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)) ? LLM_JOB_TABLE_LOCKED
-																  : LLM_JOB_TABLE_GONE;
+	rel = try_relation_open(relid, NoLock);
+	if (rel == NULL)
+		return LLM_JOB_TABLE_GONE;
+	same = llm_declared_table_like(rel, &as_table);
+	relation_close(rel, NoLock);
+	return same ? LLM_JOB_TABLE_LOCKED : LLM_JOB_TABLE_STRANGE;
 }
 
 /* Which rows a statement sees. */
@@ -431,27 +457,7 @@ text_array(const char **strings, int n)
 #define CLAIM_UPDATE                                                                               \
 	"UPDATE llm.job_queue AS q SET state = 'running', attempts = attempts + 1, "                   \
 	"started = clock_timestamp() FROM picked WHERE q.id = picked.id "                              \
-	"RETURNING q.id, attempts, max_attempts, " ARGUMENT_COLUMNS ", rank, due"
-#define CLAIM_COLUMN_RANK (4 + (int) lengthof(arguments))
-
-/* Row i of a claim, copied into cxt. */
-static void
-take_claim(LlmJobClaim *c, int i, MemoryContext cxt)
-{
-	c->id = DatumGetInt64(column_not_null(i, 1));
-	c->attempts = DatumGetInt32(column_not_null(i, 2));
-	c->max_attempts = DatumGetInt32(column_not_null(i, 3));
-	for (int a = 0; a < LLM_ARG_COUNT; a++)
-		c->args[a].isnull = true;
-	for (int a = 0; a < (int) lengthof(arguments); a++)
-	{
-		NullableDatum *arg = &c->args[arguments[a].arg];
-
-		arg->value = column(i, 4 + a, &arg->isnull);
-		if (!arg->isnull && !get_typbyval(arguments[a].type))
-			arg->value = copy_varlena(arg->value, cxt);
-	}
-}
+	"RETURNING q.id, attempts, max_attempts, model, rank, due"
 
 LlmJobClaim *
 llm_job_table_claim(Oid owner, const char **without, int n_without, LlmJobPlace *place, int *n)
@@ -489,19 +495,45 @@ llm_job_table_claim(Oid owner, const char **without, int n_without, LlmJobPlace 
 
 	llm_job_table_enter(&before);
 	*n = run(place->go_on ? &next : &first, values, NULL, OF_TRANSACTION);
-	claims = MemoryContextAllocZero(cxt, sizeof(LlmJobClaim) * Max(*n, 1));
+	claims = MemoryContextAlloc(cxt, sizeof(LlmJobClaim) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
-		take_claim(&claims[i], i, cxt);
+	{
+		claims[i].id = DatumGetInt64(column_not_null(i, 1));
+		claims[i].attempts = DatumGetInt32(column_not_null(i, 2));
+		claims[i].max_attempts = DatumGetInt32(column_not_null(i, 3));
+	}
 	if (*n > 0)
 	{
-		place->rank = DatumGetInt32(column_not_null(*n - 1, CLAIM_COLUMN_RANK));
-		place->due = DatumGetTimestampTz(column_not_null(*n - 1, CLAIM_COLUMN_RANK + 1));
 		place->id = claims[*n - 1].id;
-		text_to_cstring_buffer(DatumGetTextPP(claims[*n - 1].args[LLM_ARG_MODEL].value),
-							   place->model, sizeof(place->model));
+		text_to_cstring_buffer(DatumGetTextPP(column_not_null(*n - 1, 4)), place->model,
+							   sizeof(place->model));
+		place->rank = DatumGetInt32(column_not_null(*n - 1, 5));
+		place->due = DatumGetTimestampTz(column_not_null(*n - 1, 6));
 	}
 	llm_job_table_leave(&before);
 	return claims;
+}
+
+void
+llm_job_table_read(int64 id, MemoryContext cxt, NullableDatum *args)
+{
+	static Statement q = {"SELECT " ARGUMENT_COLUMNS " FROM llm.job_queue WHERE id = $1",
+						  1,
+						  {INT8OID}};
+	Datum key = Int64GetDatum(id);
+
+	if (run(&q, &key, NULL, OF_TRANSACTION) != 1)
+		elog(ERROR, "job " INT64_FORMAT " is not there", id);
+	for (int a = 0; a < LLM_ARG_COUNT; a++)
+		args[a].isnull = true;
+	for (int a = 0; a < (int) lengthof(arguments); a++)
+	{
+		NullableDatum *arg = &args[arguments[a].arg];
+
+		arg->value = column(0, 1 + a, &arg->isnull);
+		if (!arg->isnull && !get_typbyval(arguments[a].type))
+			arg->value = copy_varlena(arg->value, cxt);
+	}
 }
 
 /* Ids of rows in SPI_tuptable become `hold` in out, where they have been `from`. */

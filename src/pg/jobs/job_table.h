@@ -25,15 +25,20 @@ typedef struct LlmJobUser
 	int nest_level; /* of settings */
 } LlmJobUser;
 
+/* Raises 55000 when llm.job_queue is of another version of the extension than the library. */
 extern void llm_job_table_enter(LlmJobUser *before);
 extern void llm_job_table_leave(const LlmJobUser *before);
+
+/* A table or index of schema llm by its name, InvalidOid when there is none. */
+extern Oid llm_job_table_oid(const char *name);
 
 /* Its lock, for a background worker's transaction, which must not wait behind others' DDL. */
 typedef enum LlmJobTableLock
 {
 	LLM_JOB_TABLE_LOCKED,
-	LLM_JOB_TABLE_BUSY, /* somebody has an exclusive lock */
-	LLM_JOB_TABLE_GONE  /* there is no such table */
+	LLM_JOB_TABLE_BUSY,   /* somebody has an exclusive lock */
+	LLM_JOB_TABLE_GONE,   /* there is no such table */
+	LLM_JOB_TABLE_STRANGE /* it is of another version than this library */
 } LlmJobTableLock;
 
 extern LlmJobTableLock llm_job_table_lock(void);
@@ -99,7 +104,6 @@ typedef struct LlmJobClaim
 	int64 id;
 	int attempts;
 	int max_attempts;
-	NullableDatum args[LLM_ARG_COUNT]; /* CurrentMemoryContext */
 } LlmJobClaim;
 
 /* Where claims are: the last one that was made. Entries of finished jobs stay in the index until
@@ -119,6 +123,10 @@ typedef struct LlmJobPlace
 #define LLM_JOB_CLAIM_NBYTES 67108864 /* a plain number: SQL reads it too */
 extern LlmJobClaim *llm_job_table_claim(Oid owner, const char **without, int n_without,
 										LlmJobPlace *place, int *n);
+
+/* What a job is asked with, in cxt; it is there, running. Raises what a damaged row gives. Between enter
+ * and leave. */
+extern void llm_job_table_read(int64 id, MemoryContext cxt, NullableDatum *args);
 
 /* What has become of a running job. */
 typedef enum LlmJobHold

@@ -6,9 +6,11 @@
  * over one connection. The lease of a running job is the role's lock (job_process.h): it ends with
  * this process, however that ends.
  *
- * What cannot be written is its own row's error: a batch is written in a subtransaction, and row by row
- * when that fails. Any other error ends the process: the requests in flight are lost with the
- * transaction, and their jobs are queued again by whoever takes the lock next.
+ * A row of which no call can be made (it is damaged, there is no memory for it) is tried alone, and
+ * fails with that error after its attempts. What cannot be written is its own row's error too: a batch is
+ * written in a subtransaction, and row by row when that fails. Any other error ends the process: the
+ * requests in flight are lost with the transaction, and their jobs are queued again by whoever takes the
+ * lock next.
  */
 #include "postgres.h"
 
@@ -46,7 +48,8 @@ typedef struct Running
 	int64 id;
 	int attempts;
 	int max_attempts;
-	LlmCall *call;
+	LlmCall *call;     /* NULL = none could be made: */
+	LlmFailure broken; /* why; memory of calls_cxt */
 } Running;
 
 static Running running[CALLS_MAX]; /* [n_running] in the order of claims */
@@ -54,10 +57,26 @@ static int n_running = 0;
 static MemoryContext calls_cxt = NULL; /* of all calls */
 static char *outage = NULL;            /* why no job can run now; NULL = they can */
 
+static bool
+has_finished(const Running *r)
+{
+	return r->call == NULL || llm_call_finished(r->call);
+}
+
+/* Why one that has finished has no answer; NULL = it has one. */
+static const LlmFailure *
+failure_of(const Running *r)
+{
+	return r->call == NULL ? &r->broken : llm_call_failure(r->call);
+}
+
 static void
 forget(int i)
 {
-	llm_call_free(running[i].call);
+	if (running[i].call != NULL)
+		llm_call_free(running[i].call);
+	else
+		pfree(running[i].broken.message);
 	n_running--;
 	memmove(&running[i], &running[i + 1], sizeof(Running) * (n_running - i));
 }
@@ -83,7 +102,7 @@ find_full(const char **models, int *n)
 
 	for (int i = 0; i < n_running; i++)
 	{
-		const char *name = llm_call_model(running[i].call);
+		const char *name = running[i].call ? llm_call_model(running[i].call) : NULL;
 		int k = 0;
 
 		if (name == NULL)
@@ -106,6 +125,90 @@ find_full(const char **models, int *n)
 	return limit;
 }
 
+/* Jobs that were claimed, on their way to become calls. */
+typedef struct Claimed
+{
+	const LlmJobClaim *claims;
+	LlmCall **calls; /* a place for each */
+	int from, to;    /* [from, to) of them, for a step that is tried */
+	Size nbytes;     /* of the prompts of all calls that were made */
+} Claimed;
+
+static void
+make_calls(void *arg)
+{
+	Claimed *c = arg;
+	int n = c->to - c->from;
+	NullableDatum(*args)[LLM_ARG_COUNT] = palloc(sizeof(*args) * n);
+	MemoryContext cxt = CurrentMemoryContext;
+	Size nbytes = 0;
+	LlmJobUser before;
+
+	llm_job_table_enter(&before);
+	for (int i = 0; i < n; i++)
+		llm_job_table_read(c->claims[c->from + i].id, cxt, args[i]);
+	llm_job_table_leave(&before);
+	for (int i = 0; i < n; i++)
+	{
+		c->calls[c->from + i] = llm_call_create(llm_func_of(LLM_FUNC_GENERATE_RESULT),
+												LLM_ARG_COUNT, args[i], calls_cxt);
+		nbytes += VARSIZE_ANY_EXHDR(DatumGetPointer(args[i][0].value));
+	}
+	c->nbytes += nbytes;
+}
+
+/* Try that in a context of its own, which is gone afterwards but for the error. */
+static ErrorData *
+try_calls(Claimed *c, int from, int to)
+{
+	MemoryContext cxt =
+		AllocSetContextCreate(CurrentMemoryContext, "llm_infer claim", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
+	ErrorData *error;
+
+	c->from = from;
+	c->to = to;
+	error = llm_subxact_try_all(make_calls, c);
+	MemoryContextSwitchTo(old);
+	for (int i = from; error != NULL && i < to; i++)
+	{
+		if (c->calls[i] != NULL)
+			llm_call_free(c->calls[i]);
+		c->calls[i] = NULL;
+	}
+	if (error == NULL)
+		MemoryContextDelete(cxt);
+	return error;
+}
+
+/* Make a call of each; where that gives an error, it becomes the end of that job alone. */
+static void
+begin_calls(const LlmJobClaim *claims, int n, Size *nbytes)
+{
+	LlmCall *calls[CALLS_MAX] = {NULL};
+	Claimed c = {.claims = claims, .calls = calls};
+	bool one_by_one = n > 0 && try_calls(&c, 0, n) != NULL;
+
+	for (int i = 0; i < n; i++)
+	{
+		ErrorData *error = one_by_one ? try_calls(&c, i, i + 1) : NULL;
+		Running *r = &running[n_running++];
+
+		r->id = claims[i].id;
+		r->attempts = claims[i].attempts;
+		r->max_attempts = claims[i].max_attempts;
+		r->call = calls[i];
+		if (error != NULL)
+		{
+			r->broken.sqlstate = error->sqlerrcode;
+			r->broken.message = MemoryContextStrdup(calls_cxt, error->message);
+		}
+		else
+			llm_call_begin(r->call);
+	}
+	*nbytes = c.nbytes;
+}
+
 /* Claim what there are places for. True when there may be more to claim at once; *cut when there may be as
  * soon as places are free. */
 static bool
@@ -115,7 +218,7 @@ claim(Oid role, LlmJobPlace *place, bool *cut)
 	int n_full;
 	int limit = find_full(full, &n_full);
 	int n = limit;
-	Size nbytes = 0;
+	Size nbytes;
 	bool went_on;
 	bool all; /* that was asked for */
 	LlmJobClaim *claims;
@@ -126,19 +229,7 @@ claim(Oid role, LlmJobPlace *place, bool *cut)
 		place->go_on = place->go_on && strcmp(full[i], place->model) != 0;
 	went_on = place->go_on;
 	claims = llm_job_table_claim(role, full, n_full, place, &n);
-	for (int i = 0; i < n; i++)
-	{
-		Running *r = &running[n_running];
-
-		r->id = claims[i].id;
-		r->attempts = claims[i].attempts;
-		r->max_attempts = claims[i].max_attempts;
-		r->call = llm_call_create(llm_func_of(LLM_FUNC_GENERATE_RESULT), LLM_ARG_COUNT,
-								  claims[i].args, calls_cxt);
-		llm_call_begin(r->call);
-		n_running++;
-		nbytes += VARSIZE_ANY_EXHDR(DatumGetPointer(claims[i].args[0].value));
-	}
+	begin_calls(claims, n, &nbytes);
 	llm_job_process_end();
 	all = n == limit || nbytes >= LLM_JOB_CLAIM_NBYTES;
 	/* When a model has given less than asked for, the others are looked at next. */
@@ -160,7 +251,8 @@ follow_tables(void)
 		ids[i] = running[i].id;
 	llm_job_table_hold(ids, n_running, false, hold);
 	for (int i = 0; i < n_running; i++)
-		llm_call_renew(running[i].call);
+		if (running[i].call != NULL)
+			llm_call_renew(running[i].call);
 	llm_job_process_end();
 	for (int i = n_running - 1; i >= 0; i--)
 		if (hold[i] == LLM_JOB_LOST)
@@ -189,21 +281,21 @@ is_passing(int sqlstate)
 static bool
 write_end(const Running *r, Datum result)
 {
-	const LlmFailure *f = llm_call_failure(r->call);
+	const LlmFailure *f = failure_of(r);
 
 	if (f == NULL)
 	{
 		llm_job_table_done(r->id, result);
 		return true;
 	}
-	if (is_outage(f->sqlstate))
+	if (r->call != NULL && is_outage(f->sqlstate))
 	{
 		llm_job_table_retry(r->id, 0, false, f->sqlstate, f->message);
 		if (outage == NULL)
 			outage = MemoryContextStrdup(TopMemoryContext, f->message);
 		return false;
 	}
-	if (is_passing(f->sqlstate) && r->attempts < r->max_attempts)
+	if ((r->call == NULL || is_passing(f->sqlstate)) && r->attempts < r->max_attempts)
 	{
 		llm_job_table_retry(r->id, llm_workers_backoff_ms(r->attempts), true, f->sqlstate,
 							f->message);
@@ -293,7 +385,7 @@ notify(const Batch *b)
 		if (b->hold[i] != LLM_JOB_OURS || !b->final[i])
 			continue;
 		appendStringInfo(&payload, payload.len == 0 ? INT64_FORMAT : "," INT64_FORMAT, b->ids[i]);
-		well = well || llm_call_failure(b->ended[i]->call) == NULL;
+		well = well || failure_of(b->ended[i]) == NULL;
 	}
 	if (payload.len > 0)
 		Async_Notify(CHANNEL, payload.data);
@@ -312,7 +404,7 @@ write_ended(void)
 	b.n = 0;
 	for (int i = 0; i < n_running; i++)
 	{
-		if (!llm_call_finished(running[i].call))
+		if (!has_finished(&running[i]))
 			continue;
 		b.ids[b.n] = running[i].id;
 		b.ended[b.n++] = &running[i];
@@ -325,7 +417,7 @@ write_ended(void)
 		bool isnull;
 		bool failed;
 
-		if (b.hold[i] == LLM_JOB_OURS && llm_call_failure(b.ended[i]->call) == NULL)
+		if (b.hold[i] == LLM_JOB_OURS && failure_of(b.ended[i]) == NULL)
 			b.results[i] = llm_call_result(b.ended[i]->call, &isnull, &failed);
 	}
 	write_batch(&b);
@@ -348,7 +440,7 @@ wait_for_calls(void)
 {
 	for (int i = 0; i < n_running; i++)
 	{
-		if (llm_call_finished(running[i].call))
+		if (has_finished(&running[i]))
 			continue;
 		(void) llm_call_wait_at_most(running[i].call, TICK_MS);
 		return;

@@ -1,0 +1,77 @@
+/* pg/jobs/job_limit.c - count unfinished jobs, and refuse more than a role may have; see the header. */
+#include "postgres.h"
+
+#include "pg/jobs/job_limit.h"
+
+#include "access/genam.h"
+#include "access/skey.h"
+#include "access/stratnum.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "executor/tuptable.h"
+#include "miscadmin.h"
+#include "pg/compat.h"
+#include "pg/jobs/job_table.h"
+#include "pg/quota.h"
+#include "pg/usage.h"
+#include "portability/instr_time.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+/* Unfinished jobs of owner, up to `most` of them. Each version of a row that nobody has ended or replaced
+ * is a job: SnapshotDirty shows those of running transactions too, and who is about to end one. */
+static int64
+count_jobs(Oid owner, int64 most)
+{
+	Relation rel = table_open(llm_job_table_oid("job_queue"), AccessShareLock);
+	Relation index = index_open(llm_job_table_oid("job_queue_open"), AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	SnapshotData dirty;
+	ScanKeyData key;
+	IndexScanDesc scan;
+	int64 n = 0;
+
+	InitDirtySnapshot(dirty);
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(owner));
+	scan = llm_compat_index_beginscan(rel, index, &dirty, 1);
+	index_rescan(scan, &key, 1, NULL, 0);
+	while (n < most && index_getnext_slot(scan, ForwardScanDirection, slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		n += !TransactionIdIsValid(dirty.xmax);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	index_close(index, AccessShareLock);
+	table_close(rel, AccessShareLock);
+	return n;
+}
+
+void
+llm_job_limit_admit(Oid owner, int64 n)
+{
+	int32 limit = llm_quota_queued_jobs(owner);
+	LlmUsageJobs answer;
+	LlmFailure f;
+	int64 jobs = 0;
+
+	if (limit == 0 || n == 0)
+		return;
+	answer = llm_usage_take_jobs(owner, n, limit, &jobs);
+	if (answer == LLM_USAGE_JOBS_UNKNOWN)
+	{
+		instr_time begun;
+		instr_time took;
+
+		INSTR_TIME_SET_CURRENT(begun);
+		jobs = count_jobs(owner, limit);
+		INSTR_TIME_SET_CURRENT(took);
+		INSTR_TIME_SUBTRACT(took, begun);
+		answer = llm_usage_jobs_counted(owner, n, limit, jobs, INSTR_TIME_GET_MICROSEC(took));
+	}
+	if (answer == LLM_USAGE_JOBS_TAKEN)
+		return;
+	llm_quota_fail_queued_jobs(owner, limit, jobs, n, &f);
+	llm_failure_raise(&f);
+}
