@@ -44,6 +44,7 @@ INSERT INTO llm.quotas VALUES ('regress_llm_quota', 10, '-1 hour', NULL);
 INSERT INTO llm.quotas VALUES ('regress_llm_quota', 10, '300000 years', NULL);
 INSERT INTO llm.quotas VALUES ('regress_llm_quota', NULL, NULL, 0);
 INSERT INTO llm.quotas VALUES ('no_such_role', NULL, NULL, 1);
+INSERT INTO llm.quotas VALUES ('regress_llm_quota', NULL, NULL, NULL, -1);
 
 -- tokens of prompt and answer; a call may begin until they are spent
 INSERT INTO llm.quotas VALUES ('regress_llm_quota', 100, '1 day', NULL);
@@ -142,6 +143,45 @@ SELECT length(ask(20));
 RESET ROLE;
 DELETE FROM llm.quotas WHERE role = '-'::regrole;
 
+-- unfinished jobs: those that are rolled back do not count, nor do those that have ended
+INSERT INTO llm.quotas VALUES ('-', NULL, NULL, NULL, 1000000) ON CONFLICT (role) DO UPDATE SET max_queued_jobs = 1000000;
+UPDATE llm.quotas SET tokens_per_period = NULL, period = NULL, max_queued_jobs = 5 WHERE role = 'regress_llm_quota'::regrole;
+CREATE FUNCTION submit(n int) RETURNS bigint LANGUAGE sql AS $$
+	SELECT count(*) FROM llm_job_submit(array_fill('x'::text, ARRAY[n]) || NULL::text, options => '{"not_before": "2100-01-01"}') i WHERE i IS NOT NULL
+$$;
+SET ROLE regress_llm_quota;
+SELECT submit(3);
+SELECT error_of('SELECT submit(3)');
+BEGIN;
+SELECT submit(1);
+SAVEPOINT s;
+SELECT submit(1);
+SELECT error_of($$SELECT llm_job_submit('x')$$);
+ROLLBACK TO s;
+SELECT submit(1);
+SELECT error_of('SELECT submit(1)'), submit(0), llm_job_submit(NULL::text);
+ROLLBACK;
+SELECT submit(2);
+SELECT max_queued_jobs FROM llm.stat_users;
+SELECT error_of($$SELECT llm_job_submit('x' || i) FROM generate_series(1, 3) i$$);
+BEGIN;
+SELECT llm_job_cancel(min(id)) FROM llm.jobs WHERE finished IS NULL;
+SELECT submit(1);
+ROLLBACK;
+SELECT left(error_of('SELECT submit(1)'), 70);
+SELECT llm_job_cancel(min(id)) FROM llm.jobs WHERE finished IS NULL;
+SELECT submit(1);
+-- others have their own
+SET ROLE regress_llm_other;
+SELECT submit(7), (SELECT count(*) FROM llm.jobs);
+RESET ROLE;
+UPDATE llm.quotas SET max_queued_jobs = NULL;
+SET ROLE regress_llm_quota;
+SELECT submit(10), count(llm_job_cancel(id)) FROM llm.jobs WHERE finished IS NULL;
+RESET ROLE;
+DELETE FROM llm.quotas WHERE role = '-'::regrole;
+DELETE FROM llm.job_queue;
+
 -- rights
 SET ROLE regress_llm_quota;
 SELECT error_of('TABLE llm.quotas');
@@ -155,7 +195,7 @@ SELECT error_of('DELETE FROM llm.quotas');
 RESET ROLE;
 
 DELETE FROM llm.quotas;
-DROP FUNCTION ask(int), refusal_of(text), rows_until_refused(), peak_of(text);
+DROP FUNCTION submit(int), ask(int), refusal_of(text), rows_until_refused(), peak_of(text);
 DROP OWNED BY regress_llm_quota, regress_llm_other;
 DROP ROLE regress_llm_quota, regress_llm_other;
 SELECT engine_idle();

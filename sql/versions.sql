@@ -56,6 +56,11 @@ SELECT said_after('ALTER TABLE llm.quotas ADD COLUMN z int', $$SELECT llm_genera
 SELECT said_after('ALTER EXTENSION llm_infer DROP TABLE llm.quotas; ALTER TABLE llm.quotas RENAME TO old; ' ||
 		'CREATE VIEW llm.quotas AS SELECT * FROM llm.old', $$SELECT llm_generate('x')$$) AS view,
 	said_after('ALTER TABLE llm.quotas RENAME TO old; CREATE TYPE llm.quotas AS (role int)', $$SELECT llm_generate('x')$$) AS type;
+SELECT said_after(change, statement), count(*) FROM unnest(ARRAY['ALTER TABLE llm.job_queue ADD COLUMN z int', 'ALTER TABLE llm.job_queue RENAME due TO z',
+		'ALTER TABLE llm.job_queue ALTER max_tokens TYPE bigint', 'ALTER TABLE llm.job_queue DROP COLUMN seed']) change,
+	unnest(ARRAY[$$SELECT llm_job_submit('x')$$, $$SELECT llm_job_submit(ARRAY['x'])$$, 'SELECT llm_job_status(1)', 'SELECT llm_job_result(1)', 'SELECT llm_job_cancel(1)', 'SELECT llm_job_wait(1)']) statement
+	GROUP BY 1;
+SELECT said_after('ALTER INDEX llm.job_queue_open RENAME TO old; INSERT INTO llm.quotas VALUES (''-'', NULL, NULL, NULL, 10)', $$SELECT llm_job_submit('x')$$) AS index;
 -- without it, as before it came, nothing is limited
 SELECT said_after('ALTER TABLE llm.quotas RENAME TO old', $$SELECT llm_generate('x')$$) AS none;
 SELECT said_after('ALTER SCHEMA llm RENAME TO other', $$SELECT llm_generate_result('x')$$) AS renamed;

@@ -101,6 +101,13 @@
 	index_beginscan((rel), (index), (snapshot), (nkeys), 0)
 #endif
 
+/* Whether this process holds a lock in just this mode. */
+#if PG_VERSION_NUM >= 170000
+#define llm_compat_lock_held(tag, mode) LockHeldByMe((tag), (mode), false)
+#else
+#define llm_compat_lock_held(tag, mode) LockHeldByMe((tag), (mode))
+#endif
+
 /* The library is built with hidden visibility, and 15 marks no exports: what the server looks up by
  * name is declared between these two. */
 #define LLM_EXPORTS_BEGIN _Pragma("GCC visibility push(default)")

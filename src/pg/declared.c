@@ -68,40 +68,42 @@ bool
 llm_declared_table_like(Relation rel, const LlmDeclaredTable *t)
 {
 	TupleDesc desc = RelationGetDescr(rel);
+	int n = 0;
 
-	if (rel->rd_rel->relkind != RELKIND_RELATION || desc->natts != t->n)
+	if (rel->rd_rel->relkind != RELKIND_RELATION)
 		return false;
-	for (int i = 0; i < t->n; i++)
+	for (int i = 0; i < desc->natts; i++)
 	{
-		const FormData_pg_attribute *a = TupleDescAttr(desc, i);
-		Oid type = t->columns[i].type;
+		Form_pg_attribute a = TupleDescAttr(desc, i);
+		const LlmDeclaredColumn *c = &t->columns[n];
 
-		if (strcmp(NameStr(a->attname), t->columns[i].name) !=
-			0) /* dropped ones have other names */
+		if (a->attisdropped)
+			continue;
+		if (n == t->n || strcmp(NameStr(a->attname), c->name) != 0)
 			return false;
-		if (OidIsValid(type) ? a->atttypid != type : get_typtype(a->atttypid) != TYPTYPE_COMPOSITE)
+		if (OidIsValid(c->type) ? a->atttypid != c->type
+								: get_typtype(a->atttypid) != TYPTYPE_COMPOSITE)
 			return false;
+		n++;
 	}
-	return true;
+	return n == t->n;
 }
 
-void
-llm_declared_check_table(const LlmDeclaredTable *t)
+Relation
+llm_declared_open_table(const LlmDeclaredTable *t)
 {
 	Oid schema = get_namespace_oid("llm", true);
 	Oid relid = OidIsValid(schema) ? get_relname_relid(t->name, schema) : InvalidOid;
 	Relation rel;
-	bool same;
 
 	if (!OidIsValid(relid))
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
 						errmsg("table \"llm.%s\" does not exist", t->name),
 						errhint("Use ALTER EXTENSION llm_infer UPDATE.")));
 	rel = relation_open(relid, AccessShareLock);
-	same = llm_declared_table_like(rel, t);
-	relation_close(rel, NoLock);
-	if (!same)
+	if (!llm_declared_table_like(rel, t))
 		llm_declared_refuse(psprintf("table llm.%s", t->name));
+	return rel;
 }
 
 void

@@ -51,9 +51,8 @@ typedef struct LlmDeclaredTable
 
 /* Whether the relation is a table with exactly these columns. */
 extern bool llm_declared_table_like(Relation rel, const LlmDeclaredTable *t);
-/* Raise 55000 unless llm.NAME is like that, 42P01 when there is none; its lock is held to the end of the
- * transaction. */
-extern void llm_declared_check_table(const LlmDeclaredTable *t);
+/* Open llm.NAME with AccessShareLock: 55000 when it is not like that, 42P01 when it is not there. */
+extern Relation llm_declared_open_table(const LlmDeclaredTable *t);
 
 /* Begin the result of a function behind a view: a set of rows whose columns have these types, else
  * 55000. */

@@ -200,7 +200,7 @@ llm_quota_fail_queued_jobs(Oid role, int32 max_queued_jobs, int64 jobs, int64 n,
 	llm_failure_set(f, ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
 					"quota of unfinished jobs of role \"%s\" is used up: " INT64_FORMAT " of %d",
 					name_of(role), jobs, max_queued_jobs);
-	llm_failure_detail(f, "As many as " INT64_FORMAT " more were submitted.", n);
+	llm_failure_detail(f, "The call submits " INT64_FORMAT " more.", n);
 	llm_failure_hint(f, "Wait for jobs to end or cancel some, see llm.jobs, or have the role's row "
 						"in llm.quotas changed.");
 }

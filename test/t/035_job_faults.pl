@@ -99,6 +99,31 @@ sub worker { return llm_wait_for(sub { one(q{SELECT pid FROM llm.job_workers WHE
 	$node->safe_psql('postgres', q{SELECT count(llm_job_cancel(id)) FROM llm.jobs WHERE finished IS NULL});
 }
 
+# A job whose prompt cannot be read any more fails alone, with that error; so does what another version of the table holds up.
+{
+	my $id = one(q{SELECT llm_job_submit((SELECT string_agg(md5(i::text), '') FROM generate_series(1, 3000) i),
+		options => '{"not_before": "2100-01-01", "max_attempts": 2}')});
+	my $file = $node->data_dir . '/' . one(q{SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 'llm.job_queue'::regclass});
+	$node->stop;
+	open my $f, '+<', $file or die "$file: $!";
+	print $f "\0" x -s $file;
+	close $f;
+	$node->start;
+	one("UPDATE llm.job_queue SET due = now() WHERE id = $id");
+	my $first = one(q{SELECT min(i) FROM llm_job_submit(array(SELECT 'row ' || i FROM generate_series(1, 50) i)) i});
+	ok(llm_wait_for(sub { one("SELECT count(*) FROM llm.jobs WHERE id >= $first AND state = 'done' AND attempts = 1") eq '50' }), 'jobs beside one that cannot be read');
+	is(wait_state($id), 'failed', 'which fails');
+	like(one("SELECT attempts, sqlstate, message FROM llm.jobs WHERE id = $id"), qr/^2\|XX001\|missing chunk number 0/, 'after its attempts, with its error');
+	my $offset = -s $node->logfile;
+	one(q{ALTER TABLE llm.job_queue ADD COLUMN later int; UPDATE llm.job_queue SET state = 'queued', finished = NULL WHERE id = } . $first);
+	like(llm_error($node, q{SELECT llm_job_submit('x')}), qr/ERROR:  55000: table llm.job_queue is of another version.*\nHINT:  .*UPDATE/, 'a table of another version');
+	$node->append_conf('postgresql.conf', "llm_infer.databases = 'postgres'");
+	$node->reload;
+	ok(llm_wait_for(sub { one(q{SELECT reason FROM llm.job_workers WHERE state = 'paused'}) =~ /^llm.job_queue is of another version/ }), 'workers wait and say why');
+	unlike(llm_log_since($node, $offset), qr/WARNING|FATAL|ERROR:(?!  table llm.job_queue is of another version)/, 'without errors of theirs');
+	one('ALTER TABLE llm.job_queue DROP COLUMN later');
+}
+
 # The table's owner cannot make the launcher, or who submits, run anything as themselves.
 {
 	$node->safe_psql('postgres', q{CREATE ROLE keeper; ALTER TABLE llm.job_queue OWNER TO keeper; ALTER SEQUENCE llm.job_ids OWNER TO keeper;

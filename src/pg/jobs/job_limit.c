@@ -4,13 +4,16 @@
 #include "pg/jobs/job_limit.h"
 
 #include "access/genam.h"
+#include "access/relation.h"
 #include "access/skey.h"
 #include "access/stratnum.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "catalog/pg_type.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "pg/compat.h"
+#include "pg/declared.h"
 #include "pg/jobs/job_table.h"
 #include "pg/quota.h"
 #include "pg/usage.h"
@@ -19,13 +22,26 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+/* The index of unfinished jobs, whose first column is their owner. */
+static Relation
+open_index(Relation rel)
+{
+	Oid oid = llm_job_table_oid("job_queue_open");
+	Relation index = OidIsValid(oid) ? try_relation_open(oid, AccessShareLock) : NULL;
+
+	if (index == NULL || index->rd_index == NULL || index->rd_index->indrelid != rel->rd_id ||
+		index->rd_opcintype[0] != OIDOID || !index->rd_index->indisvalid)
+		llm_declared_refuse("index llm.job_queue_open");
+	return index;
+}
+
 /* Unfinished jobs of owner, up to `most` of them. Each version of a row that nobody has ended or replaced
  * is a job: SnapshotDirty shows those of running transactions too, and who is about to end one. */
 static int64
 count_jobs(Oid owner, int64 most)
 {
-	Relation rel = table_open(llm_job_table_oid("job_queue"), AccessShareLock);
-	Relation index = index_open(llm_job_table_oid("job_queue_open"), AccessShareLock);
+	Relation rel = llm_job_table_open();
+	Relation index = open_index(rel);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	SnapshotData dirty;
 	ScanKeyData key;
@@ -43,7 +59,7 @@ count_jobs(Oid owner, int64 most)
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
-	index_close(index, AccessShareLock);
+	relation_close(index, AccessShareLock);
 	table_close(rel, AccessShareLock);
 	return n;
 }

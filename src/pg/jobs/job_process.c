@@ -113,8 +113,8 @@ llm_job_process_end(void)
 	pgstat_report_activity(STATE_IDLE, NULL);
 }
 
-/* before_shmem_exit: the server releases locks of sessions only where they are advisory ones, which
- * user code could release as well. What the process was doing ends first. */
+/* before_shmem_exit: an abort releases locks of sessions too, but without one the server does so only where
+ * they are advisory ones, which user code could release as well. What the process was doing ends first. */
 static void
 unlock_role(int code, Datum role)
 {
@@ -123,7 +123,8 @@ unlock_role(int code, Datum role)
 	AbortOutOfAnyTransaction();
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, ExtensionRelationId, DatumGetObjectId(role),
 					   ROLE_LOCK_MARK);
-	(void) LockRelease(&tag, ExclusiveLock, true);
+	if (llm_compat_lock_held(&tag, ExclusiveLock))
+		(void) LockRelease(&tag, ExclusiveLock, true);
 }
 
 bool

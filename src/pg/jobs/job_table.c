@@ -65,15 +65,18 @@ llm_job_table_oid(const char *name)
 	return OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
 }
 
+Relation
+llm_job_table_open(void)
+{
+	return llm_declared_open_table(&as_table);
+}
+
 void
 llm_job_table_enter(LlmJobUser *before)
 {
-	Relation rel;
-	Oid owner;
+	Relation rel = llm_job_table_open();
+	Oid owner = rel->rd_rel->relowner;
 
-	llm_declared_check_table(&as_table);
-	rel = table_open(llm_job_table_oid(as_table.name), AccessShareLock);
-	owner = rel->rd_rel->relowner;
 	table_close(rel, NoLock);
 	GetUserIdAndSecContext(&before->user, &before->context);
 	/* Triggers of the owner must not leave anything behind for the caller to run at COMMIT. */

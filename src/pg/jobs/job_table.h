@@ -14,6 +14,7 @@
 #include "access/transam.h"
 #include "datatype/timestamp.h"
 #include "pg/options.h"
+#include "utils/relcache.h"
 
 /* A job is failed when it has lost so many workers. */
 #define LLM_JOB_LOSSES_MAX 20
@@ -28,6 +29,9 @@ typedef struct LlmJobUser
 /* Raises 55000 when llm.job_queue is of another version of the extension than the library. */
 extern void llm_job_table_enter(LlmJobUser *before);
 extern void llm_job_table_leave(const LlmJobUser *before);
+
+/* llm.job_queue with AccessShareLock, which is to be closed; raises as llm_job_table_enter does. */
+extern Relation llm_job_table_open(void);
 
 /* A table or index of schema llm by its name, InvalidOid when there is none. */
 extern Oid llm_job_table_oid(const char *name);
