@@ -93,14 +93,6 @@
 #define LLM_COMPAT_ONCE_ARG , once
 #endif
 
-#if PG_VERSION_NUM >= 180000
-#define llm_compat_index_beginscan(rel, index, snapshot, nkeys)                                    \
-	index_beginscan((rel), (index), (snapshot), NULL, (nkeys), 0)
-#else
-#define llm_compat_index_beginscan(rel, index, snapshot, nkeys)                                    \
-	index_beginscan((rel), (index), (snapshot), (nkeys), 0)
-#endif
-
 /* Whether this process holds a lock in just this mode. */
 #if PG_VERSION_NUM >= 170000
 #define llm_compat_lock_held(tag, mode) LockHeldByMe((tag), (mode), false)

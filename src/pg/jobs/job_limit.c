@@ -50,7 +50,7 @@ count_jobs(Oid owner, int64 most)
 
 	InitDirtySnapshot(dirty);
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(owner));
-	scan = llm_compat_index_beginscan(rel, index, &dirty, 1);
+	scan = llm_compat_index_beginscan(rel, index, &dirty);
 	index_rescan(scan, &key, 1, NULL, 0);
 	while (n < most && index_getnext_slot(scan, ForwardScanDirection, slot))
 	{
