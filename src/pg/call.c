@@ -25,6 +25,8 @@
 #include "pg/encoding.h"
 #include "pg/func.h"
 #include "pg/guc.h"
+#include "pg/memo/memo_key.h"
+#include "pg/memo/memo_model.h"
 #include "pg/options.h"
 #include "pg/result.h"
 #include "pg/shmem.h"
@@ -55,6 +57,7 @@ struct LlmCall
 	const char *model;          /* NULL until resolved */
 	int n;                      /* requests: prompts, each n_answers times; 1 but for arrays */
 	bool repeatable;            /* answers are a function of the requests */
+	bool memo;                  /* they may be kept ones, and will be kept */
 	int n_answers;              /* per prompt, 1 and up */
 	LlmClientRequest *requests; /* [n] the answers of a prompt side by side */
 	Share *shares;              /* [n] NULL = requests are the call's own */
@@ -341,6 +344,8 @@ create_generate(LlmCall *call, const NullableDatum *args, LlmFailure *f)
 		free_copy(one, array);
 	}
 	call->repeatable = (greedy || o.has_seed) && !submit.stream;
+	call->memo =
+		call->repeatable && !submit.logprobs && !submit.prompt_logprobs && llm_memo_enabled();
 	return true;
 }
 
@@ -447,6 +452,14 @@ llm_call_free(LlmCall *call)
 
 /* ---- running ---- */
 
+/* What nobody has begun is asked of the memo first, then of the engine. */
+static void
+begin_request(const LlmCall *call, LlmClientRequest *req, bool patient)
+{
+	if (!call->memo || !llm_memo_key_answer(req, patient))
+		llm_client_begin(req);
+}
+
 bool
 llm_call_submit(LlmCall *call, bool wait)
 {
@@ -461,7 +474,9 @@ llm_call_submit(LlmCall *call, bool wait)
 			req->state == LLM_CLIENT_FINISHED)
 			continue;
 		if (req->state == LLM_CLIENT_NEW)
-			llm_client_begin(req);
+			begin_request(call, req, true);
+		if (req->state == LLM_CLIENT_FINISHED)
+			continue;
 		if (wait)
 			llm_client_wait_sent(req);
 		else if (!llm_client_send(req))
@@ -475,7 +490,30 @@ llm_call_begin(LlmCall *call)
 {
 	for (int i = 0; call->failure.sqlstate == 0 && i < call->n; i++)
 		if (!is_null_element(call, i) && request_at(call, i)->state == LLM_CLIENT_NEW)
-			llm_client_begin(request_at(call, i));
+			begin_request(call, request_at(call, i), false);
+}
+
+void
+llm_call_know_model(const NullableDatum *args)
+{
+	MemoryContext cxt;
+	MemoryContext old;
+	LlmModel *model;
+	LlmFailure f = {0};
+
+	if (!llm_memo_enabled())
+		return;
+	cxt = AllocSetContextCreate(CurrentMemoryContext, "llm_infer model", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(cxt);
+	model = llm_catalog_find_model(args[LLM_ARG_MODEL].isnull
+									   ? NULL
+									   : TextDatumGetCString(args[LLM_ARG_MODEL].value),
+								   true, &f);
+	/* What fails here, the calls will say. */
+	if (model != NULL)
+		(void) llm_memo_model_numerics(model, true, 0, &f);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(cxt);
 }
 
 void
@@ -723,21 +761,25 @@ llm_call_usage(const LlmCall *call, LlmCallUsage *usage)
 		const LlmClientRequest *req = request_at(call, i);
 		const LlmClientAnswer *a = &req->answer;
 
-		if (req->n_sent > 0)
+		if (req->n_sent > 0 || req->remembered)
 			usage->requests++;
 		if (call->shares && call->shares[i].request && !call->shares[i].first)
 			continue;
-		if (req->n_sent > 0)
+		if (req->n_sent > 0 || req->remembered)
 			usage->distinct++;
+		if (req->remembered)
+			usage->remembered++;
 		if (req->state != LLM_CLIENT_FINISHED || req->failure.sqlstate != 0)
+			continue;
+		if (a->numerics_key != 0)
+			usage->numerics_key = a->numerics_key;
+		if (req->remembered)
 			continue;
 		usage->prompt_tokens += a->prompt_tokens;
 		usage->cached_tokens += a->cached_tokens;
 		usage->completion_tokens += a->completion_tokens;
 		usage->queue_ms += a->queue_ms;
 		usage->first_token_ms += a->first_token_ms;
-		if (a->numerics_key != 0)
-			usage->numerics_key = a->numerics_key;
 	}
 }
 

@@ -24,9 +24,10 @@ extern const LlmFunc *llm_func_find(Oid funcid);
 /* Counters of one or many calls, for EXPLAIN. */
 typedef struct LlmCallUsage
 {
-	int64 requests; /* asked for */
-	int64 distinct; /* of them sent to the engine: the others share an answer (distinct.h) */
-	int64 prompt_tokens;
+	int64 requests;      /* asked for */
+	int64 distinct;      /* of them: the others share an answer (distinct.h) */
+	int64 remembered;    /* of distinct: answered by the memo, the others were sent to the engine */
+	int64 prompt_tokens; /* of those sent */
 	int64 cached_tokens;
 	int64 completion_tokens;
 	double queue_ms; /* sums over those sent */
@@ -63,6 +64,9 @@ extern bool llm_call_submit(LlmCall *call, bool wait);
  * which llm_call_wait_at_most allows; the rest of this header needs one. They renew calls from
  * time to time: quotas change, and hold nothing for ever. */
 extern void llm_call_begin(LlmCall *call);
+/* Before that, in a transaction: block until the memo can answer calls with these arguments, so that it
+ * is not passed by while their model is loaded. */
+extern void llm_call_know_model(const NullableDatum *args);
 extern void llm_call_renew(LlmCall *call);
 
 /* Block until finished, at most timeout_ms: false when it is not. Interruptible. */

@@ -22,8 +22,9 @@ typedef struct LlmModel
 	/* of one that was found by a name */
 	uint8 *key; /* [n_key] the spec packed: equal for equal specs */
 	Size n_key;
-	MemoryContext cxt; /* own: this struct and what it points to */
-	int n_holders;     /* it goes with the last */
+	MemoryContext cxt;         /* own: this struct and what it points to */
+	int n_holders;             /* it goes with the last */
+	struct LlmMemoModel *memo; /* pg/memo/memo_model.c's; NULL = not asked yet */
 } LlmModel;
 
 /* The model of a call: name, else (NULL) llm_infer.default_model, else the only one there is. With

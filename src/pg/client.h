@@ -36,6 +36,7 @@
 #include "llm.pb-c.h"
 #include "pg/catalog.h"
 #include "pg/error.h"
+#include "pg/memo/memo.h"
 #include "pg/pieces.h"
 #include "pg/usage.h"
 
@@ -87,6 +88,11 @@ typedef struct LlmClientRequest
 	Llm__StatsRequest question; /* STATS: all but id */
 	LlmModel *model;            /* all but STATS; held by the owner */
 	int timeout_ms;             /* from begin to the answer, 0 = none */
+
+	/* of pg/memo/memo_key.c */
+	bool memo;           /* memo_key is there, and the answer is to be kept */
+	bool remembered;     /* the answer is a kept one: it was never begun */
+	LlmMemoKey memo_key; /* but for the numerics key */
 
 	/* the answer, when FINISHED */
 	LlmFailure failure; /* sqlstate 0 = none */

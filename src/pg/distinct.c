@@ -51,13 +51,6 @@ typedef struct Entry
 	LlmDistinct *d;
 } Entry;
 
-/* All that an answer depends on. */
-typedef struct Key
-{
-	uint8 *bytes;
-	Size n;
-} Key;
-
 static dlist_head memories = DLIST_STATIC_INIT(memories);
 static EState *running = NULL; /* of the innermost plan that runs */
 static ExecutorRun_hook_type prev_executor_run = NULL;
@@ -160,31 +153,38 @@ memory_of(EState *estate)
 
 /* ---- requests ---- */
 
+LlmDistinctBytes
+llm_distinct_bytes(const LlmModel *model, Llm__Submit submit)
+{
+	LlmDistinctBytes bytes;
+
+	submit.id = 0;
+	submit.model = 0;
+	bytes.n = model->n_key + llm__submit__get_packed_size(&submit);
+	bytes.data = MemoryContextAllocHuge(CurrentMemoryContext, bytes.n);
+	memcpy(bytes.data, model->key, model->n_key);
+	llm__submit__pack(&submit, bytes.data + model->n_key);
+	return bytes;
+}
+
 /* The time that a request may take is part of it: another's failure by time is not one's own. */
-static Key
+static LlmDistinctBytes
 key_of(const LlmClientRequest *req)
 {
 	Llm__Submit m = req->submit;
-	Key key;
 
-	m.id = 0;
-	m.model = 0;
 	m.has_timeout_ms = true;
 	m.timeout_ms = req->timeout_ms;
-	key.n = req->model->n_key + llm__submit__get_packed_size(&m);
-	key.bytes = MemoryContextAllocHuge(CurrentMemoryContext, key.n);
-	memcpy(key.bytes, req->model->key, req->model->n_key);
-	llm__submit__pack(&m, key.bytes + req->model->n_key);
-	return key;
+	return llm_distinct_bytes(req->model, m);
 }
 
 static bool
-has_key(const LlmDistinct *d, Key key)
+has_key(const LlmDistinct *d, LlmDistinctBytes key)
 {
-	Key other = key_of(&d->req);
-	bool same = other.n == key.n && memcmp(other.bytes, key.bytes, key.n) == 0;
+	LlmDistinctBytes other = key_of(&d->req);
+	bool same = other.n == key.n && memcmp(other.data, key.data, key.n) == 0;
 
-	pfree(other.bytes);
+	pfree(other.data);
 	return same;
 }
 
@@ -198,7 +198,7 @@ unlist(LlmDistinct *d)
 
 /* A new request as req was filled in, which has this key. */
 static LlmDistinct *
-create_request(Memory *m, const LlmClientRequest *req, Key key, uint64 hash)
+create_request(Memory *m, const LlmClientRequest *req, LlmDistinctBytes key, uint64 hash)
 {
 	MemoryContext cxt = AllocSetContextCreate(m->cxt, "llm_infer request", 0, REQUEST_NBYTES,
 											  ALLOCSET_SMALL_MAXSIZE);
@@ -216,7 +216,7 @@ create_request(Memory *m, const LlmClientRequest *req, Key key, uint64 hash)
 	d->req.model = req->model;
 	llm_catalog_hold_model(req->model);
 	d->req.timeout_ms = req->timeout_ms;
-	submit = llm__submit__unpack(&alloc, key.n - req->model->n_key, key.bytes + req->model->n_key);
+	submit = llm__submit__unpack(&alloc, key.n - req->model->n_key, key.data + req->model->n_key);
 	d->req.submit = *submit;
 	pfree(submit);
 	MemoryContextSwitchTo(old);
@@ -240,7 +240,7 @@ llm_distinct_hold(const LlmClientRequest *req, bool *first)
 	LlmDistinct *d = NULL;
 	Memory *m;
 	Entry *entry;
-	Key key;
+	LlmDistinctBytes key;
 	uint64 hash;
 
 	if (running == NULL || !llm_guc_enable_distinct)
@@ -249,7 +249,7 @@ llm_distinct_hold(const LlmClientRequest *req, bool *first)
 	if (key.n > INT_MAX)
 		return NULL;
 	m = memory_of(running);
-	hash = hash_bytes_extended(key.bytes, (int) key.n, 0);
+	hash = hash_bytes_extended(key.data, (int) key.n, 0);
 	entry = hash_search(m->table, &hash, HASH_FIND, NULL);
 	if (entry != NULL)
 		d = entry->d;
@@ -270,7 +270,7 @@ llm_distinct_hold(const LlmClientRequest *req, bool *first)
 		dlist_delete(&d->node);
 		m->idle_nbytes -= d->nbytes;
 	}
-	pfree(key.bytes);
+	pfree(key.data);
 	if (d->n_holders++ == 0)
 		m->n_held++;
 	return d;

@@ -18,6 +18,16 @@
 
 typedef struct LlmDistinct LlmDistinct; /* a shared request; memory of its own */
 
+/* All that an answer depends on, and all else that submit has; palloc'd. */
+typedef struct LlmDistinctBytes
+{
+	uint8 *data;
+	Size n;
+} LlmDistinctBytes;
+
+/* The bytes of a request to model: equal for equal ones, whatever numbers they have. */
+extern LlmDistinctBytes llm_distinct_bytes(const LlmModel *model, Llm__Submit submit);
+
 /* The shared request that does what req (filled in, not begun) asks for; req is copied when there is
  * none yet, and *first is true. NULL when nothing is shared: no plan runs, or the setting is off. */
 extern LlmDistinct *llm_distinct_hold(const LlmClientRequest *req, bool *first);

@@ -6,6 +6,7 @@
 #include "pg/client.h"
 #include "pg/connection.h"
 #include "pg/inflight.h"
+#include "pg/memo/memo_key.h"
 #include "pg/shmem.h"
 #include "pg/spend.h"
 #include "utils/memutils.h"
@@ -136,6 +137,8 @@ take_done(LlmClientRequest *req, const Llm__Done *done)
 	if (req->submit.logprobs || req->submit.prompt_logprobs)
 		a->logprobs = copy_message(req, &done->base);
 	charge(req, a->prompt_tokens, a->cached_tokens, Max(a->completion_tokens - req->n_charged, 0));
+	if (req->memo)
+		llm_memo_key_keep(req);
 	llm_inflight_finish(req);
 	llm_shmem_activity_tokens(a->prompt_tokens, a->cached_tokens, a->completion_tokens);
 }

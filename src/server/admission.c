@@ -65,10 +65,11 @@ admit(LlmEngineThread *w, LlmResident *r, LlmTicket *t)
 	}
 }
 
+/* numerics_key: of the model that is there now, 0 = none. */
 static void
-answer(LlmEngineThread *w, LlmTicket *t)
+answer(LlmEngineThread *w, LlmTicket *t, uint64_t numerics_key)
 {
-	llm_outbox_done(&w->outbox, t->key);
+	llm_outbox_done(&w->outbox, t->key, numerics_key);
 	llm_engine_thread_end(w, t);
 }
 
@@ -95,12 +96,14 @@ serve(LlmEngineThread *w, LlmModelQueue *q)
 				return;
 			if (r != NULL)
 				close_resident(w, r);
-			answer(w, t);
+			answer(w, t, 0);
 		}
-		else if (r == NULL || !llm_resident_open_for_tickets(r, llm_clock_ms()))
+		/* Who asks for a load wants the file as it is now, whoever has looked at it before. */
+		else if (r == NULL ||
+				 !llm_resident_open_for_tickets(r, llm_clock_ms(), t->kind == LLM_TICKET_LOAD))
 			return;
 		else if (t->kind == LLM_TICKET_LOAD)
-			answer(w, t);
+			answer(w, t, r->model.numerics_key);
 		else
 			admit(w, r, t);
 	}

@@ -171,11 +171,13 @@ append_done(LlmBuf *out, Llm__Done *m)
 }
 
 bool
-llm_codec_append_done(LlmBuf *out, uint64_t id)
+llm_codec_append_done(LlmBuf *out, uint64_t id, uint64_t numerics_key)
 {
 	Llm__Done m = LLM__DONE__INIT;
 
 	m.id = id;
+	m.has_numerics_key = numerics_key != 0;
+	m.numerics_key = numerics_key;
 	return append_done(out, &m);
 }
 

@@ -34,7 +34,7 @@ bool llm_codec_append(LlmBuf *out, const Llm__Frame *f);
 bool llm_codec_append_result(LlmBuf *out, const LlmResult *r, bool streamed);
 bool llm_codec_append_error(LlmBuf *out, uint64_t id, const LlmError *e);
 bool llm_codec_append_tokens(LlmBuf *out, uint64_t id, LlmStr piece);
-/* DONE of a LOAD or UNLOAD. */
-bool llm_codec_append_done(LlmBuf *out, uint64_t id);
+/* DONE of a LOAD, with the key of the model, or of an UNLOAD (0). */
+bool llm_codec_append_done(LlmBuf *out, uint64_t id, uint64_t numerics_key);
 
 #endif

@@ -46,11 +46,11 @@ llm_outbox_error(LlmOutbox *o, LlmRequestKey key, const LlmError *e)
 }
 
 void
-llm_outbox_done(LlmOutbox *o, LlmRequestKey key)
+llm_outbox_done(LlmOutbox *o, LlmRequestKey key, uint64_t numerics_key)
 {
 	size_t at = record_begin(o, key, true);
 
-	record_end(o, at, llm_codec_append_done(&o->out, key.id));
+	record_end(o, at, llm_codec_append_done(&o->out, key.id, numerics_key));
 }
 
 void

@@ -16,7 +16,7 @@ typedef struct LlmOutbox
 } LlmOutbox;
 
 void llm_outbox_error(LlmOutbox *o, LlmRequestKey key, const LlmError *e);
-void llm_outbox_done(LlmOutbox *o, LlmRequestKey key);
+void llm_outbox_done(LlmOutbox *o, LlmRequestKey key, uint64_t numerics_key);
 void llm_outbox_text(LlmOutbox *o, LlmRequestKey key, LlmStr piece);
 void llm_outbox_result(LlmOutbox *o, const LlmResult *r, bool streamed);
 void llm_outbox_stats(LlmOutbox *o, LlmRequestKey key, const LlmServerStats *s,

@@ -248,9 +248,9 @@ llm_residents_settings(LlmResidents *rs, const LlmEngineOptions *o, int64_t limi
 }
 
 bool
-llm_resident_open_for_tickets(LlmResident *r, int64_t now_ms)
+llm_resident_open_for_tickets(LlmResident *r, int64_t now_ms, bool look)
 {
-	if (!r->stale && now_ms - r->checked_ms >= FILE_CHECK_MS)
+	if (!r->stale && (look || now_ms - r->checked_ms >= FILE_CHECK_MS))
 	{
 		r->checked_ms = now_ms;
 		r->stale = llm_engine_file_changed(r->engine);

@@ -65,8 +65,8 @@ void llm_residents_keep(LlmResidents *rs);
 void llm_residents_settings(LlmResidents *rs, const LlmEngineOptions *o, int64_t limit);
 /* Close the outdated ones that are idle. */
 void llm_residents_tidy(LlmResidents *rs);
-/* Whether r may take tickets. Looks at its file, at most once a second. */
-bool llm_resident_open_for_tickets(LlmResident *r, int64_t now_ms);
+/* Whether r may take tickets. Looks at its file: now (look), or when it has not for a second. */
+bool llm_resident_open_for_tickets(LlmResident *r, int64_t now_ms, bool look);
 
 /* The next one with work, in turn; NULL = all are idle. */
 LlmResident *llm_residents_next(LlmResidents *rs);

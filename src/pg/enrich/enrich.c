@@ -259,6 +259,7 @@ claim(LlmEnrich *e)
 	if (n == 0)
 		return true;
 	llm_enrich_progress_show(e, LLM_PROGRESS_CLAIMING);
+	llm_call_know_model(e->args);
 	begin(e);
 	llm_enrich_rows_claim(e, &e->list, n);
 	MemoryContextSwitchTo(e->cxt);

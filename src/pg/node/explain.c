@@ -6,6 +6,7 @@
 #include "commands/explain.h"
 #include "lib/stringinfo.h"
 #include "pg/compat.h"
+#include "pg/memo/memo.h"
 #include "pg/node/figures.h"
 #include "pg/node/shown.h"
 #include "utils/ruleutils.h"
@@ -65,6 +66,13 @@ explain_estimate(LlmNodeState *node, ExplainState *es)
 	ExplainPropertyFloat("LLM Estimated Generated Tokens", NULL, sum.generated, 0, es);
 }
 
+/* Without a memo there is nothing to say of it. */
+static bool
+shows_memo(const LlmCallUsage *u)
+{
+	return llm_memo_enabled() || u->remembered > 0;
+}
+
 static double
 average(double sum, int64 n)
 {
@@ -79,6 +87,8 @@ explain_usage_text(const LlmNodeState *node, const LlmCallUsage *u, ExplainState
 					 node->model[0] != '\0' ? node->model : "none", u->requests);
 	if (u->distinct != u->requests)
 		appendStringInfo(es->str, "   Distinct: " INT64_FORMAT, u->distinct);
+	if (shows_memo(u))
+		appendStringInfo(es->str, "   Memo Hits: " INT64_FORMAT, u->remembered);
 	appendStringInfo(es->str, "   Peak In Flight: %d\n", node->peak);
 	appendStringInfoSpaces(es->str, es->indent * 2);
 	appendStringInfo(es->str,
@@ -87,8 +97,8 @@ explain_usage_text(const LlmNodeState *node, const LlmCallUsage *u, ExplainState
 					 u->prompt_tokens, u->cached_tokens, u->completion_tokens);
 	if (es->timing)
 		appendStringInfo(es->str, "   Queue Wait: %.1f ms avg   First Token: %.1f ms avg",
-						 average(u->queue_ms, u->distinct),
-						 average(u->first_token_ms, u->distinct));
+						 average(u->queue_ms, u->distinct - u->remembered),
+						 average(u->first_token_ms, u->distinct - u->remembered));
 	appendStringInfoChar(es->str, '\n');
 }
 
@@ -99,15 +109,18 @@ explain_usage_properties(const LlmNodeState *node, const LlmCallUsage *u, Explai
 		ExplainPropertyText("LLM Model", node->model, es);
 	ExplainPropertyInteger("LLM Requests", NULL, u->requests, es);
 	ExplainPropertyInteger("LLM Distinct", NULL, u->distinct, es);
+	if (shows_memo(u))
+		ExplainPropertyInteger("LLM Memo Hits", NULL, u->remembered, es);
 	ExplainPropertyInteger("LLM Peak In Flight", NULL, node->peak, es);
 	ExplainPropertyInteger("LLM Prompt Tokens", NULL, u->prompt_tokens, es);
 	ExplainPropertyInteger("LLM Cached Tokens", NULL, u->cached_tokens, es);
 	ExplainPropertyInteger("LLM Generated Tokens", NULL, u->completion_tokens, es);
 	if (es->timing)
 	{
-		ExplainPropertyFloat("LLM Queue Wait", "ms", average(u->queue_ms, u->distinct), 3, es);
-		ExplainPropertyFloat("LLM First Token", "ms", average(u->first_token_ms, u->distinct), 3,
-							 es);
+		int64 n_sent = u->distinct - u->remembered;
+
+		ExplainPropertyFloat("LLM Queue Wait", "ms", average(u->queue_ms, n_sent), 3, es);
+		ExplainPropertyFloat("LLM First Token", "ms", average(u->first_token_ms, n_sent), 3, es);
 	}
 }
 
