@@ -6,6 +6,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pg/compat.h"
+#include "pg/memo/memo_model.h"
 #include "pg/memo/memo_ring.h"
 #include "pg/usage.h"
 #include "pg/workers.h"
@@ -52,8 +53,9 @@ request_shmem(void)
 	RequestAddinShmemSpace(add_size(MAXALIGN(sizeof(LlmControl)), MAXALIGN(slots_nbytes())));
 	RequestAddinShmemSpace(llm_usage_nbytes());
 	RequestAddinShmemSpace(llm_workers_nbytes());
+	RequestAddinShmemSpace(llm_memo_model_nbytes());
 	RequestAddinShmemSpace(llm_memo_ring_nbytes());
-	RequestNamedLWLockTranche("llm_infer", 4);
+	RequestNamedLWLockTranche("llm_infer", 5);
 }
 
 static void
@@ -83,6 +85,7 @@ startup_shmem(void)
 	}
 	llm_usage_startup(&GetNamedLWLockTranche("llm_infer")[1].lock);
 	llm_workers_startup(&GetNamedLWLockTranche("llm_infer")[2].lock);
+	llm_memo_model_startup(&GetNamedLWLockTranche("llm_infer")[4].lock);
 	llm_memo_ring_startup(&GetNamedLWLockTranche("llm_infer")[3].lock);
 	LWLockRelease(AddinShmemInitLock);
 }

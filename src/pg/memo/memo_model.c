@@ -5,9 +5,11 @@
 
 #include <sys/stat.h>
 
+#include "common/hashfn.h"
 #include "pg/client.h"
 #include "pg/guc.h"
 #include "pg/shmem.h"
+#include "storage/shmem.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
@@ -26,15 +28,87 @@ typedef struct Place
 	int64 changed_ns;
 } Place;
 
+#define N_SHARED 64
+
+/* What one process was told is good for all of the cluster, also when the model is not loaded any
+ * more: an entry is overwritten in turn. */
+typedef struct Told
+{
+	uint64 spec; /* hash of the model's options, path included */
+	Place of;
+	uint64 numerics; /* 0 = free */
+} Told;
+
+typedef struct Shared
+{
+	LWLock *lock; /* guards the others */
+	int next;
+	Told told[N_SHARED];
+} Shared;
+
+static Shared *shared = NULL;
+
 /* Of a model; in its memory. */
 typedef struct LlmMemoModel
 {
+	uint64 spec;   /* hash, as above */
 	char *path;    /* of the file; NULL = it has none */
 	Place told_of; /* as it was before numerics was asked for */
 	uint64 numerics;
 	Place asked_of;
 	LlmClientRequest *question; /* LOAD, in a context of its own; NULL = none */
 } LlmMemoModel;
+
+/* ---- what the cluster was told ---- */
+
+Size
+llm_memo_model_nbytes(void)
+{
+	return sizeof(Shared);
+}
+
+void
+llm_memo_model_startup(LWLock *lock)
+{
+	bool found;
+
+	shared = ShmemInitStruct("llm_infer memo models", sizeof(Shared), &found);
+	if (found)
+		return;
+	memset(shared, 0, sizeof(Shared));
+	shared->lock = lock;
+}
+
+static bool
+same_place(const Place *a, const Place *b)
+{
+	return memcmp(a, b, sizeof(Place)) == 0;
+}
+
+/* 0 = not told. */
+static uint64
+find_told(uint64 spec, const Place *of)
+{
+	uint64 numerics = 0;
+
+	LWLockAcquire(shared->lock, LW_SHARED);
+	for (int i = 0; numerics == 0 && i < N_SHARED; i++)
+		if (shared->told[i].spec == spec && same_place(&shared->told[i].of, of))
+			numerics = shared->told[i].numerics;
+	LWLockRelease(shared->lock);
+	return numerics;
+}
+
+static void
+share_told(uint64 spec, const Place *of, uint64 numerics)
+{
+	LWLockAcquire(shared->lock, LW_EXCLUSIVE);
+	shared->told[shared->next] = (Told){spec, *of, numerics};
+	shared->next = (shared->next + 1) % N_SHARED;
+	LWLockRelease(shared->lock);
+}
+
+/* ---- what this process knows ---- */
 
 static LlmMemoModel *
 memory_of(LlmModel *model)
@@ -45,6 +119,7 @@ memory_of(LlmModel *model)
 		return model->memo;
 	old = MemoryContextSwitchTo(model->cxt);
 	model->memo = palloc0(sizeof(LlmMemoModel));
+	model->memo->spec = hash_bytes_extended(model->key, (int) model->n_key, 0);
 	if (strncmp(model->spec.path, "echo:", 5) != 0)
 		model->memo->path = psprintf("%s/%s", llm_guc_model_dir, model->spec.path);
 	MemoryContextSwitchTo(old);
@@ -76,11 +151,7 @@ place_now(const LlmMemoModel *memo)
 	return place;
 }
 
-static bool
-same_place(const Place *a, const Place *b)
-{
-	return memcmp(a, b, sizeof(Place)) == 0;
-}
+/* ---- asking ---- */
 
 static void
 drop_question(LlmMemoModel *memo)
@@ -139,37 +210,51 @@ copy_failure(const LlmFailure *from, LlmFailure *f)
 	f->hint = from->hint ? pstrdup(from->hint) : NULL;
 }
 
-/* Take what was told. False when the model cannot answer: f is set. */
+/* Take what was told of a place that is still the same. False when the model cannot answer: f is set. */
 static bool
 take_answer(LlmMemoModel *memo, LlmFailure *f)
 {
 	const LlmClientRequest *q = memo->question;
-	bool ok = q->failure.sqlstate == 0;
+	Place now = place_now(memo);
+	bool same = same_place(&memo->asked_of, &now);
+	bool failed = same && q->failure.sqlstate != 0;
 
-	if (ok)
+	if (failed)
+		copy_failure(&q->failure, f);
+	else if (same)
 	{
 		memo->numerics = q->answer.numerics_key;
-		memo->told_of = memo->asked_of;
+		memo->told_of = now;
+		share_told(memo->spec, &now, memo->numerics);
 	}
-	else
-		copy_failure(&q->failure, f);
 	drop_question(memo);
-	return ok;
+	return !failed;
+}
+
+/* What is known of the place as it is now, 0 = nothing; the place is given out. */
+static uint64
+find_known(LlmMemoModel *memo, Place *now)
+{
+	*now = place_now(memo);
+	if (memo->numerics == 0 || !same_place(&memo->told_of, now))
+	{
+		memo->numerics = find_told(memo->spec, now);
+		memo->told_of = *now;
+	}
+	return memo->numerics;
 }
 
 uint64
 llm_memo_model_numerics(LlmModel *model, bool patient, int timeout_ms, LlmFailure *f)
 {
 	LlmMemoModel *memo = memory_of(model);
+	Place now;
+	uint64 numerics;
 
-	for (int i = 0; i < QUESTIONS_MAX; i++)
+	for (int i = 0; (numerics = find_known(memo, &now)) == 0 && i < QUESTIONS_MAX; i++)
 	{
-		Place now = place_now(memo);
-		bool asked;
+		bool asked = is_asked(memo);
 
-		if (memo->numerics != 0 && same_place(&memo->told_of, &now))
-			return memo->numerics;
-		asked = is_asked(memo);
 		if (!asked)
 		{
 			drop_question(memo);
@@ -189,5 +274,5 @@ llm_memo_model_numerics(LlmModel *model, bool patient, int timeout_ms, LlmFailur
 		if (!take_answer(memo, f))
 			return 0;
 	}
-	return 0;
+	return numerics;
 }
