@@ -595,6 +595,24 @@ expect_change(int fd, uint64_t id, const Answer *then, const Answer *now)
 	assert_true(same_answer(&a, now));
 }
 
+/* A LOAD looks at the file at once, and tells whose answers will come. */
+static void
+expect_load(int fd, uint64_t id, const Answer *now)
+{
+	Llm__Frame *f;
+	Answer a;
+
+	client_load(fd, id, 9, "m.gguf", 0, true);
+	f = recv_frame(fd);
+	assert_non_null(f);
+	assert_int_equal(f->body_case, LLM__FRAME__BODY_DONE);
+	assert_int_equal(f->done->id, id);
+	assert_true(f->done->numerics_key == now->key);
+	drop(f);
+	a = ask(fd, id + 1, 12);
+	assert_true(same_answer(&a, now));
+}
+
 static void
 test_file_is_replaced(void **state)
 {
@@ -629,6 +647,11 @@ test_file_is_replaced(void **state)
 	expect_change(fd, 1000, &first, &second);
 	put_model("llama256-q8_0", "m.gguf", true);
 	expect_change(fd, 2000, &second, &first);
+	put_model("llama256-q4_0", "m.gguf", true);
+	expect_load(fd, 6000, &second);
+	put_model("llama256-q8_0", "m.gguf", true);
+	expect_load(fd, 6010, &first);
+	expect_load(fd, 6020, &first);
 	/* Cut short while it is resident: what was read stays whole, but it is not read again. */
 	assert_int_equal(truncate(path, 4096), 0);
 	expect_change(fd, 3000, &first, &refused);
