@@ -40,7 +40,7 @@ LLM_EXPORTS_END
 
 #define ROWS_MAX 1000      /* of batch_size and concurrency: each row in work is a lock */
 #define ATTEMPTS_DEFAULT 3 /* of a version of a row, over all calls */
-#define TICK_MS 20         /* one wait for the oldest answer */
+#define TICK_MS 100        /* one wait for the oldest answer, at most */
 #define WRITE_MS 1000      /* what is finished is written after that, be it a batch or not */
 #define LATE_MS 100        /* between looks at rows that others have locked */
 #define NOTICE_MS 1000     /* between notices */
@@ -310,7 +310,7 @@ tell_shared(const LlmEnrich *e, double as_written)
 void
 llm_enrich_await(LlmEnrich *e)
 {
-	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), WRITE_MS);
+	TimestampTz began = GetCurrentTimestamp();
 	int i = 0;
 
 	llm_enrich_progress_show(e, LLM_PROGRESS_GENERATING);
@@ -318,16 +318,18 @@ llm_enrich_await(LlmEnrich *e)
 	for (;;)
 	{
 		int n_unanswered = count_unanswered(e);
+		int64 waited_ms = (GetCurrentTimestamp() - began) / 1000;
 		int n_late = 0;
 
 		for (int k = 0; k < e->n_rows; k++)
 			n_late += e->rows[k].hold == LLM_ENRICH_NOT_NOW ? 1 : 0;
 		if (n_unanswered == 0 || e->n_rows - n_unanswered - n_late >= e->batch_size ||
-			(e->n_rows > n_unanswered && GetCurrentTimestamp() >= until))
+			(e->n_rows > n_unanswered && waited_ms >= WRITE_MS))
 			break;
 		while (llm_call_finished(e->rows[i].call))
 			i++;
-		(void) llm_call_wait_at_most(e->rows[i].call, TICK_MS);
+		/* The oldest may be slow: others are looked at soon, by what has been waited for. */
+		(void) llm_call_wait_at_most(e->rows[i].call, (int) Min(1 + waited_ms / 8, TICK_MS));
 	}
 }
 
