@@ -418,6 +418,102 @@ CREATE TABLE llm.enrich_queue (
 CREATE INDEX enrich_queue_order ON llm.enrich_queue (enrichment, due, id);
 CREATE INDEX enrich_queue_row ON llm.enrich_queue (enrichment, hash);
 
+CREATE FUNCTION llm.enrich_changed()
+RETURNS trigger
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'llm_enrich_changed';
+
+CREATE FUNCTION llm_enrich_create(
+	name name,
+	relation regclass,
+	target name,
+	prompt text DEFAULT NULL,
+	expr text DEFAULT NULL,
+	filter text DEFAULT NULL,
+	batch_size int DEFAULT 64,
+	concurrency int DEFAULT 128,
+	model text DEFAULT NULL,
+	max_tokens int DEFAULT NULL,
+	temperature float8 DEFAULT NULL,
+	seed bigint DEFAULT NULL,
+	response_format jsonb DEFAULT NULL,
+	options jsonb DEFAULT NULL,
+	backfill boolean DEFAULT true)
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_enrich_create';
+
+CREATE FUNCTION llm_enrich_alter(
+	name name,
+	target name DEFAULT NULL,
+	prompt text DEFAULT NULL,
+	expr text DEFAULT NULL,
+	filter text DEFAULT NULL,
+	batch_size int DEFAULT NULL,
+	concurrency int DEFAULT NULL,
+	model text DEFAULT NULL,
+	max_tokens int DEFAULT NULL,
+	temperature float8 DEFAULT NULL,
+	seed bigint DEFAULT NULL,
+	response_format jsonb DEFAULT NULL,
+	options jsonb DEFAULT NULL,
+	backfill boolean DEFAULT NULL,
+	new_name name DEFAULT NULL)
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_enrich_alter';
+
+CREATE FUNCTION llm_enrich_drop(name name)
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_enrich_drop';
+
+CREATE FUNCTION llm_enrich_pause(name name)
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_enrich_pause';
+
+CREATE FUNCTION llm_enrich_resume(name name, backfill boolean DEFAULT false)
+RETURNS void
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_enrich_resume';
+
+CREATE FUNCTION llm_enrich_retry_failed(name name)
+RETURNS bigint
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+AS 'MODULE_PATHNAME', 'llm_enrich_retry_failed';
+
+-- Texts are for members of the owner. One whose table is gone is on its way out.
+CREATE VIEW llm.enrichments WITH (security_barrier) AS
+SELECT d.name,
+	d.owner,
+	d.relation,
+	d.target,
+	CASE WHEN NOT d.active THEN 'paused' WHEN d.backfill THEN 'backfill' ELSE 'active' END AS state,
+	d.reason,
+	(SELECT pg_catalog.count(*)
+	 FROM llm.enrich_queue AS q
+	 WHERE q.enrichment OPERATOR(pg_catalog.=) d.id) AS pending,
+	(SELECT pg_catalog.count(*)
+	 FROM llm.enrich_failures AS f
+	 WHERE f.relation OPERATOR(pg_catalog.=) d.relation::oid AND f.target OPERATOR(pg_catalog.=) d.target) AS failed,
+	d.created,
+	CASE WHEN pg_catalog.pg_has_role(d.owner::oid, 'USAGE') THEN d.prompt END AS prompt,
+	CASE WHEN pg_catalog.pg_has_role(d.owner::oid, 'USAGE') THEN d.expr END AS expr,
+	CASE WHEN pg_catalog.pg_has_role(d.owner::oid, 'USAGE') THEN d.filter END AS filter,
+	d.batch_size,
+	d.concurrency,
+	d.model,
+	d.max_tokens,
+	d.temperature,
+	d.seed,
+	CASE WHEN pg_catalog.pg_has_role(d.owner::oid, 'USAGE') THEN d.response_format END AS response_format,
+	CASE WHEN pg_catalog.pg_has_role(d.owner::oid, 'USAGE') THEN d.options END AS options
+FROM llm.enrichment_defs AS d
+	JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) d.relation::oid
+WHERE pg_catalog.pg_has_role(d.owner::oid, 'USAGE') OR pg_catalog.pg_has_role(c.relowner, 'USAGE') OR
+	pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
+
 SELECT pg_catalog.pg_extension_config_dump('llm.enrichment_ids', '');
 SELECT pg_catalog.pg_extension_config_dump('llm.enrich_queue_ids', '');
 SELECT pg_catalog.pg_extension_config_dump('llm.enrichment_defs',
@@ -780,7 +876,7 @@ FROM llm.stat_get_prefixes() AS p
 
 REVOKE ALL ON FUNCTION llm_engine_restart() FROM PUBLIC;
 GRANT USAGE ON SCHEMA llm TO PUBLIC;
-GRANT SELECT ON llm.jobs, llm.job_workers, llm.failed_rows TO PUBLIC;
+GRANT SELECT ON llm.jobs, llm.job_workers, llm.failed_rows, llm.enrichments TO PUBLIC;
 GRANT SELECT ON SEQUENCE llm.job_ids, llm.job_expired, llm.enrichment_ids, llm.enrich_queue_ids TO PUBLIC; -- pg_dump reads them always
 GRANT SELECT ON llm.models, llm.stat_engine, llm.stat_models, llm.stat_activity, llm.stat_progress_enrich, llm.stat_users, llm.prefix_cache TO PUBLIC;
 GRANT SELECT ON llm.memo, llm.stat_memo TO PUBLIC;
@@ -806,6 +902,7 @@ COMMENT ON VIEW llm.jobs IS 'jobs that one may see: those of roles that one is a
 COMMENT ON VIEW llm.job_workers IS 'background workers of this database''s jobs and enrichments, and why there is none; the launcher has no owner';
 COMMENT ON TABLE llm.enrichment_defs IS 'standing enrichments; read through llm.enrichments';
 COMMENT ON SEQUENCE llm.enrichment_ids IS 'ids of standing enrichments';
+COMMENT ON VIEW llm.enrichments IS 'standing enrichments that one may see: one''s own, those of one''s tables, all for pg_monitor';
 COMMENT ON TABLE llm.enrich_queue IS 'keys of rows that standing enrichments are to do';
 COMMENT ON SEQUENCE llm.enrich_queue_ids IS 'ids of entries of llm.enrich_queue';
 COMMENT ON TABLE llm.memo_entries IS 'answers that are kept; read through llm.memo';
@@ -844,6 +941,20 @@ COMMENT ON FUNCTION llm_job_wait(bigint, interval)
 	IS 'wait for the end of a job, at most so long; returns its state';
 COMMENT ON PROCEDURE llm_enrich(regclass, name, text, text, text, boolean, int, bigint, int, text, int, float8, bigint, jsonb, text, jsonb)
 	IS 'fill a column by generated values, batch by batch; called again it goes on';
+COMMENT ON FUNCTION llm_enrich_create(name, regclass, name, text, text, text, int, int, text, int, float8, bigint, jsonb, jsonb, boolean)
+	IS 'keep a column filled by generated values: existing rows, new ones, changed ones';
+COMMENT ON FUNCTION llm_enrich_alter(name, name, text, text, text, int, int, text, int, float8, bigint, jsonb, jsonb, boolean, name)
+	IS 'change a standing enrichment; what is not given stays';
+COMMENT ON FUNCTION llm_enrich_drop(name)
+	IS 'end a standing enrichment; what it has written stays';
+COMMENT ON FUNCTION llm_enrich_pause(name)
+	IS 'stop the work of a standing enrichment; rows go on being queued';
+COMMENT ON FUNCTION llm_enrich_resume(name, boolean)
+	IS 'go on with a standing enrichment that is paused; optionally look for rows without a value';
+COMMENT ON FUNCTION llm_enrich_retry_failed(name)
+	IS 'queue the rows that have failed again; returns how many';
+COMMENT ON FUNCTION llm.enrich_changed()
+	IS 'trigger of standing enrichments';
 COMMENT ON FUNCTION llm_pin_prefix(text, text)
 	IS 'keep the beginning of prompts in the prefix cache; returns its tokens';
 COMMENT ON FUNCTION llm_unpin_prefix(text, text)

@@ -9,6 +9,7 @@
 #include "pg/jobs/job_ddl.h"
 #include "pg/node/plan.h"
 #include "pg/shmem.h"
+#include "pg/standing/standing_ddl.h"
 #include "pg/supervisor.h"
 
 LLM_EXPORTS_BEGIN
@@ -29,6 +30,7 @@ _PG_init(void)
 		llm_shmem_init();
 		llm_supervisor_init();
 		llm_job_ddl_init();
+		llm_standing_ddl_init();
 	}
 	llm_node_init();
 	llm_distinct_init();

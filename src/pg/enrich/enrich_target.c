@@ -71,26 +71,21 @@ find_target(Relation rel, const char *name)
 
 /* ---- SQL ---- */
 
-/* jsonb_build_object('a', "t"."a", ..) of the primary key. */
-static char *
-key_expression(Relation rel, const char *alias)
+char *
+llm_enrich_target_key(Oid relid, const char *alias)
 {
 	Oid constraint = InvalidOid;
-	Bitmapset *columns = get_primary_key_attnos(RelationGetRelid(rel), true, &constraint);
+	Bitmapset *columns = get_primary_key_attnos(relid, true, &constraint);
 	StringInfoData sql;
 	int i = -1;
 
 	if (columns == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("table \"%s\" has no primary key", RelationGetRelationName(rel)),
-				 errhint(
-					 "Rows are known by their key: add one with ALTER TABLE .. ADD PRIMARY KEY.")));
+		return NULL;
 	initStringInfo(&sql);
 	while ((i = bms_next_member(columns, i)) >= 0)
 	{
 		AttrNumber attno = (AttrNumber) (i + FirstLowInvalidHeapAttributeNumber);
-		const char *name = get_attname(RelationGetRelid(rel), attno, false);
+		const char *name = get_attname(relid, attno, false);
 
 		appendStringInfo(&sql, "%s%s, %s.%s", sql.len > 0 ? ", " : "pg_catalog.jsonb_build_object(",
 						 quote_literal_cstr(name), alias, quote_identifier(name));
@@ -133,7 +128,12 @@ write_sql(LlmEnrichTarget *t, Relation rel, const char *template, const char *ex
 	t->alias = pstrdup(quote_identifier(t->name));
 	t->table = psprintf("%s AS %s", quote_qualified_identifier(t->schema, t->name), t->alias);
 	t->value = psprintf("%s.%s", t->alias, quote_identifier(NameStr(t->column)));
-	t->key = key_expression(rel, t->alias);
+	t->key = llm_enrich_target_key(t->relid, t->alias);
+	if (t->key == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("table \"%s\" has no primary key", t->name),
+						errhint("Rows are known by their key: add one with ALTER TABLE .. ADD "
+								"PRIMARY KEY.")));
 	initStringInfo(&prompt);
 	initStringInfo(&wanted);
 	appendStringInfoString(&wanted, "true");

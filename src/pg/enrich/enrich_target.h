@@ -41,6 +41,10 @@ typedef struct LlmEnrichTarget
 extern LlmEnrichTarget *llm_enrich_target_open(Oid relid, const char *column, const char *template,
 											   const char *expr, const char *filter);
 
+/* jsonb_build_object('a', alias."a", ..) of the columns of a table's primary key: a row's key. alias is
+ * quoted. NULL when the table has none. */
+extern char *llm_enrich_target_key(Oid relid, const char *alias);
+
 /* Whether the table, which is locked, and its columns have the names that they had, and the columns
  * their types: the SQL names them. New columns do not matter. */
 extern bool llm_enrich_target_same(const LlmEnrichTarget *t);

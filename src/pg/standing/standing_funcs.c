@@ -1,0 +1,474 @@
+/*
+ * pg/standing/standing_funcs.c - llm_enrich_create, _drop, _pause, _resume, _alter and _retry_failed.
+ *
+ * What would stop the worker is looked for here, so that the error comes to who made it: the table, the SQL, the
+ * arguments and the rights of the current user. The worker looks again, as the owner, whenever it begins.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "nodes/bitmapset.h"
+#include "nodes/parsenodes.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/clauses.h"
+#include "pg/client.h"
+#include "pg/compat.h"
+#include "pg/declared.h"
+#include "pg/enrich/enrich_rows.h"
+#include "pg/enrich/enrich_target.h"
+#include "pg/jobs/job_commit.h"
+#include "pg/jobs/job_table.h"
+#include "pg/standing/standing_ddl.h"
+#include "pg/standing/standing_defs.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/plancache.h"
+#include "utils/syscache.h"
+
+LLM_EXPORTS_BEGIN
+PG_FUNCTION_INFO_V1(llm_enrich_create);
+PG_FUNCTION_INFO_V1(llm_enrich_alter);
+PG_FUNCTION_INFO_V1(llm_enrich_drop);
+PG_FUNCTION_INFO_V1(llm_enrich_pause);
+PG_FUNCTION_INFO_V1(llm_enrich_resume);
+PG_FUNCTION_INFO_V1(llm_enrich_retry_failed);
+LLM_EXPORTS_END
+
+#define ROWS_MAX 1000 /* of batch_size and concurrency, as for llm_enrich */
+
+/* ---- arguments ---- */
+
+/* Those that create and alter have in common, in this order. */
+enum
+{
+	ARG_TARGET,
+	ARG_PROMPT,
+	ARG_EXPR,
+	ARG_FILTER,
+	ARG_BATCH_SIZE,
+	ARG_CONCURRENCY,
+	ARG_MODEL,
+	ARG_MAX_TOKENS,
+	ARG_TEMPERATURE,
+	ARG_SEED,
+	ARG_RESPONSE_FORMAT,
+	ARG_OPTIONS,
+	N_ARGS
+};
+#define ARG_TYPES                                                                                  \
+	NAMEOID, TEXTOID, TEXTOID, TEXTOID, INT4OID, INT4OID, TEXTOID, INT4OID, FLOAT8OID, INT8OID,    \
+		JSONBOID, JSONBOID
+
+/* A text; without when it is '', which takes away what was there. */
+static void
+set_text(char **place, const NullableDatum *arg)
+{
+	if (arg->isnull)
+		return;
+	*place = TextDatumGetCString(arg->value);
+	if (**place == '\0')
+		*place = NULL;
+}
+
+static void
+set_number(int *place, const NullableDatum *arg, const char *name)
+{
+	if (arg->isnull)
+		return;
+	*place = DatumGetInt32(arg->value);
+	if (*place < 1 || *place > ROWS_MAX)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("%s must be between 1 and %d", name, ROWS_MAX)));
+}
+
+/* Set what is given of args[N_ARGS]. */
+static void
+set_arguments(LlmStandingDef *def, const NullableDatum *args)
+{
+	static const struct
+	{
+		int to;
+		int from;
+	} places[] = {
+		{LLM_ARG_MODEL, ARG_MODEL},
+		{LLM_ARG_MAX_TOKENS, ARG_MAX_TOKENS},
+		{LLM_ARG_TEMPERATURE, ARG_TEMPERATURE},
+		{LLM_ARG_SEED, ARG_SEED},
+		{LLM_ARG_RESPONSE_FORMAT, ARG_RESPONSE_FORMAT},
+		{LLM_ARG_OPTIONS, ARG_OPTIONS},
+	};
+
+	if (!args[ARG_PROMPT].isnull && !args[ARG_EXPR].isnull)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("an enrichment has either prompt or expr")));
+	if (!args[ARG_TARGET].isnull)
+		def->target = *DatumGetName(args[ARG_TARGET].value);
+	if (!args[ARG_PROMPT].isnull || !args[ARG_EXPR].isnull)
+		def->prompt = def->expr = NULL;
+	set_text(&def->prompt, &args[ARG_PROMPT]);
+	set_text(&def->expr, &args[ARG_EXPR]);
+	set_text(&def->filter, &args[ARG_FILTER]);
+	set_number(&def->batch_size, &args[ARG_BATCH_SIZE], "batch_size");
+	set_number(&def->concurrency, &args[ARG_CONCURRENCY], "concurrency");
+	for (Size i = 0; i < lengthof(places); i++)
+		if (!args[places[i].from].isnull)
+			def->args[places[i].to] = args[places[i].from];
+	if (!args[ARG_MODEL].isnull && VARSIZE_ANY_EXHDR(DatumGetTextPP(args[ARG_MODEL].value)) == 0)
+		def->args[LLM_ARG_MODEL].isnull = true;
+}
+
+/* ---- checks ---- */
+
+/* Rights that creating triggers needs, and what no worker could do; before anything is locked for it. */
+static void
+check_table(Oid relid)
+{
+	List *relids;
+	ListCell *lc;
+
+	if (pg_class_aclcheck(relid, GetUserId(), ACL_TRIGGER) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(relid));
+	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("\"%s\" is a temporary table", get_rel_name(relid)),
+						errdetail("Background workers do not see its rows."),
+						errhint("CALL llm_enrich for it.")));
+	relids = find_all_inheritors(relid, AccessShareLock, NULL);
+	foreach (lc, relids)
+		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_FOREIGN_TABLE)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("\"%s\" has a foreign table among its partitions or children, \"%s\"",
+							get_rel_name(relid), get_rel_name(lfirst_oid(lc))),
+					 errhint("CALL llm_enrich for it.")));
+}
+
+/* The names of the columns, as name[]. */
+static Datum
+name_array(Oid relid, const Bitmapset *columns)
+{
+	Datum *names = palloc(sizeof(Datum) * Max(bms_num_members(columns), 1));
+	int n = 0;
+	int i = -1;
+
+	while ((i = bms_next_member(columns, i)) >= 0)
+	{
+		int attno = i + FirstLowInvalidHeapAttributeNumber;
+		Name name = palloc(sizeof(NameData));
+
+		if (attno <= 0)
+			continue;
+		namestrcpy(name, get_attname(relid, (AttrNumber) attno, false));
+		names[n++] = NameGetDatum(name);
+	}
+	return PointerGetDatum(construct_array(names, n, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR));
+}
+
+static bool
+is_generated(Oid relid, AttrNumber attno)
+{
+	HeapTuple tuple = SearchSysCache2(ATTNUM, ObjectIdGetDatum(relid), Int16GetDatum(attno));
+	bool generated = ((Form_pg_attribute) GETSTRUCT(tuple))->attgenerated != '\0';
+
+	ReleaseSysCache(tuple);
+	return generated;
+}
+
+/* Which columns the last one of a query over one table, and its condition, read, but the target; 0 = it may be
+ * any: the whole row is handed to a function, a sub-select has more than we look at, a generated column depends
+ * on others. */
+static Datum
+find_sources(const LlmEnrichTarget *t, Query *query)
+{
+	List *parts = list_make2(llast(query->targetList), query->jointree->quals);
+	Bitmapset *columns = NULL;
+	int i = -1;
+
+	if (contain_subplans((Node *) parts))
+		return (Datum) 0;
+	pull_varattnos((Node *) parts, 1, &columns);
+	columns = bms_del_member(columns, t->attno - FirstLowInvalidHeapAttributeNumber);
+	while ((i = bms_next_member(columns, i)) >= 0)
+	{
+		int attno = i + FirstLowInvalidHeapAttributeNumber;
+
+		if (attno == InvalidAttrNumber || (attno > 0 && is_generated(t->relid, (AttrNumber) attno)))
+			return (Datum) 0;
+	}
+	return name_array(t->relid, columns);
+}
+
+/* Run sql without a row, so that rights and types are looked at; its sources, in cxt. */
+static Datum
+try_query(const LlmEnrichTarget *t, const char *sql, MemoryContext cxt)
+{
+	SPIPlanPtr plan;
+	const CachedPlanSource *source;
+	Datum sources;
+	MemoryContext old;
+
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	plan = SPI_prepare(sql, 0, NULL);
+	if (plan == NULL)
+		elog(ERROR, "could not prepare \"%s\": %s", sql, SPI_result_code_string(SPI_result));
+	source = linitial(SPI_plan_get_plan_sources(plan));
+	old = MemoryContextSwitchTo(cxt);
+	sources = find_sources(t, linitial_node(Query, source->query_list));
+	MemoryContextSwitchTo(old);
+	if (SPI_execute_plan(plan, NULL, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not run \"%s\"", sql);
+	SPI_finish();
+	return sources;
+}
+
+/* Raise what is wrong with a definition for the current user, and find out what it reads. */
+static void
+check_definition(LlmStandingDef *def)
+{
+	LlmEnrichTarget *t;
+	LlmEnrich call = {0};
+	LlmFailure f;
+	int nest_level = NewGUCNestLevel();
+
+	if (!llm_client_available(&f))
+		llm_failure_raise(&f);
+	if ((def->prompt == NULL) == (def->expr == NULL))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("an enrichment needs either prompt or expr"),
+						errhint("prompt is a template such as 'Summarise: {body}', expr an SQL "
+								"expression that gives the prompt.")));
+	memcpy(call.args, def->args, sizeof(call.args));
+	(void) llm_enrich_check_call(&call);
+	(void) set_config_option("search_path", def->search_path, PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	t = llm_enrich_target_open(def->relation, NameStr(def->target), def->prompt, def->expr,
+							   def->filter);
+	def->sources =
+		try_query(t,
+				  psprintf("SELECT %s, %s.tableoid, %s.ctid, %s.xmin, %s FROM %s WHERE %s LIMIT 0",
+						   t->key, t->alias, t->alias, t->alias, t->prompt, t->table, t->wanted),
+				  CurrentMemoryContext);
+	AtEOXact_GUC(true, nest_level);
+}
+
+/* ---- a definition by its name ---- */
+
+static Oid
+owner_of(Oid relid)
+{
+	HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid owner = InvalidOid;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+		ReleaseSysCache(tuple);
+	}
+	return owner;
+}
+
+/* The one in the first argument, which the current user may change: as a member of its owner, and of the table's
+ * where that will do. Without a table it can only be dropped. */
+static LlmStandingDef *
+find(FunctionCallInfo fcinfo, bool table_owner_too, bool needs_table)
+{
+	LlmStandingDef *def;
+	const char *name;
+	Oid table_owner;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("name must not be NULL")));
+	name = NameStr(*PG_GETARG_NAME(0));
+	def = llm_standing_defs_find(name);
+	if (def == NULL)
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+						errmsg("enrichment \"%s\" does not exist", name),
+						errhint("The view llm.enrichments lists those that you may see.")));
+	table_owner = owner_of(def->relation);
+	if (!has_privs_of_role(GetUserId(), def->owner) &&
+		!(table_owner_too && OidIsValid(table_owner) &&
+		  has_privs_of_role(GetUserId(), table_owner)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied for enrichment \"%s\"", name),
+				 errhint("Its owner may change it; the table's owner may pause and drop it.")));
+	if (needs_table && !OidIsValid(table_owner))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+						errmsg("the table of enrichment \"%s\" does not exist any more", name),
+						errhint("Use llm_enrich_drop.")));
+	return def;
+}
+
+static void
+raise_taken(const LlmStandingDef *def)
+{
+	if (llm_standing_defs_find(NameStr(def->name)) != NULL)
+		ereport(ERROR, (errcode(ERRCODE_DUPLICATE_OBJECT),
+						errmsg("enrichment \"%s\" already exists", NameStr(def->name))));
+	ereport(ERROR, (errcode(ERRCODE_DUPLICATE_OBJECT),
+					errmsg("column \"%s\" of table \"%s\" has an enrichment already",
+						   NameStr(def->target), get_rel_name(def->relation)),
+					errhint("A column has one at most: use llm_enrich_alter.")));
+}
+
+static void
+check_declared(FunctionCallInfo fcinfo, const Oid *args, int nargs, Oid result)
+{
+	LlmDeclared d = {nargs, args, result, false};
+
+	llm_declared_check(fcinfo, &d);
+}
+
+/* ---- the functions ---- */
+
+/* llm_enrich_create(name, relation, target, .., backfill) */
+Datum
+llm_enrich_create(PG_FUNCTION_ARGS)
+{
+	static const Oid types[] = {NAMEOID, REGCLASSOID, ARG_TYPES, BOOLOID};
+	LlmStandingDef def = {0};
+
+	check_declared(fcinfo, types, lengthof(types), VOIDOID);
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+						errmsg("name, relation and target must not be NULL")));
+	def.name = *PG_GETARG_NAME(0);
+	def.relation = PG_GETARG_OID(1);
+	def.owner = GetUserId();
+	def.search_path = pstrdup(GetConfigOption("search_path", false, false));
+	def.batch_size = 64;
+	def.concurrency = 128;
+	def.active = true;
+	def.backfill = PG_ARGISNULL(lengthof(types) - 1) || PG_GETARG_BOOL(lengthof(types) - 1);
+	for (int i = 0; i < LLM_ARG_COUNT; i++)
+		def.args[i].isnull = true;
+	set_arguments(&def, &fcinfo->args[2]);
+	check_definition(&def);
+	check_table(def.relation);
+	LockRelationOid(def.relation, ShareRowExclusiveLock);
+	if (!llm_standing_defs_insert(&def))
+		raise_taken(&def);
+	(void) llm_standing_ddl_create(def.id, def.relation);
+	llm_job_commit_note(def.owner, def.id, false);
+	PG_RETURN_VOID();
+}
+
+/* llm_enrich_alter(name, target, .., backfill, new_name): what is NULL stays */
+Datum
+llm_enrich_alter(PG_FUNCTION_ARGS)
+{
+	static const Oid types[] = {NAMEOID, ARG_TYPES, BOOLOID, NAMEOID};
+	const NullableDatum *args = &fcinfo->args[1];
+	LlmStandingDef *def;
+	bool asks_other;
+
+	check_declared(fcinfo, types, lengthof(types), VOIDOID);
+	def = find(fcinfo, false, true);
+	set_arguments(def, args);
+	/* SQL is read as whoever wrote it saw it. */
+	if (!args[ARG_EXPR].isnull || !args[ARG_FILTER].isnull)
+		def->search_path = pstrdup(GetConfigOption("search_path", false, false));
+	asks_other = !args[ARG_TARGET].isnull || !args[ARG_PROMPT].isnull || !args[ARG_EXPR].isnull ||
+				 !args[ARG_FILTER].isnull;
+	check_definition(def);
+	/* Rows that had no prompt, or were filtered out, may be to be done now. */
+	if (args[N_ARGS].isnull ? asks_other : DatumGetBool(args[N_ARGS].value))
+		def->backfill = true;
+	if (!args[N_ARGS + 1].isnull)
+		def->name = *DatumGetName(args[N_ARGS + 1].value);
+	if (!llm_standing_defs_update(def))
+		raise_taken(def);
+	llm_job_commit_note(def->owner, def->id, false);
+	PG_RETURN_VOID();
+}
+
+static const Oid name_arg[] = {NAMEOID, BOOLOID}; /* resume has both */
+
+/* llm_enrich_drop(name) */
+Datum
+llm_enrich_drop(PG_FUNCTION_ARGS)
+{
+	LlmStandingDef *def;
+
+	check_declared(fcinfo, name_arg, 1, VOIDOID);
+	def = find(fcinfo, true, false);
+	llm_standing_ddl_drop(def->id, def->relation);
+	llm_standing_defs_remove(def->id);
+	llm_job_commit_note(def->owner, def->id, false);
+	PG_RETURN_VOID();
+}
+
+/* llm_enrich_pause(name) */
+Datum
+llm_enrich_pause(PG_FUNCTION_ARGS)
+{
+	LlmStandingDef *def;
+
+	check_declared(fcinfo, name_arg, 1, VOIDOID);
+	def = find(fcinfo, true, true);
+	llm_standing_defs_pause(def->id, NULL);
+	llm_job_commit_note(def->owner, def->id, false);
+	PG_RETURN_VOID();
+}
+
+/* llm_enrich_resume(name, backfill) */
+Datum
+llm_enrich_resume(PG_FUNCTION_ARGS)
+{
+	LlmStandingDef *def;
+
+	check_declared(fcinfo, name_arg, lengthof(name_arg), VOIDOID);
+	def = find(fcinfo, false, true);
+	check_definition(def);
+	def->active = true;
+	def->reason = NULL;
+	/* Without its triggers rows have come that nobody queued. */
+	if (llm_standing_ddl_create(def->id, def->relation) || (!PG_ARGISNULL(1) && PG_GETARG_BOOL(1)))
+		def->backfill = true;
+	if (!llm_standing_defs_update(def))
+		raise_taken(def);
+	llm_job_commit_note(def->owner, def->id, false);
+	PG_RETURN_VOID();
+}
+
+/* llm_enrich_retry_failed(name): the number of rows that are queued again */
+Datum
+llm_enrich_retry_failed(PG_FUNCTION_ARGS)
+{
+	Oid types[] = {INT8OID, OIDOID, NAMEOID};
+	Datum values[lengthof(types)];
+	LlmStandingDef *def;
+	LlmJobUser before;
+	uint64 n;
+
+	check_declared(fcinfo, name_arg, 1, INT8OID);
+	def = find(fcinfo, false, true);
+	values[0] = Int64GetDatum(def->id);
+	values[1] = ObjectIdGetDatum(def->relation);
+	values[2] = NameGetDatum(&def->target);
+	llm_job_table_enter(&before);
+	if (SPI_execute_with_args(
+			"WITH failed AS (DELETE FROM llm.enrich_failures WHERE relation = $2 AND target = $3 "
+			"RETURNING key) INSERT INTO llm.enrich_queue (enrichment, due, hash, key) "
+			"SELECT $1, clock_timestamp(), jsonb_hash_extended(key, 0), key FROM failed",
+			lengthof(types), types, values, NULL, false, 0) != SPI_OK_INSERT)
+		elog(ERROR, "could not queue what has failed");
+	n = SPI_processed;
+	llm_job_table_leave(&before);
+	if (n > 0)
+		llm_job_commit_note(def->owner, def->id, false);
+	PG_RETURN_INT64((int64) n);
+}
