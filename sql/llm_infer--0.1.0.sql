@@ -415,7 +415,7 @@ CREATE TABLE llm.enrich_queue (
 	key jsonb NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
-CREATE INDEX enrich_queue_order ON llm.enrich_queue (enrichment, due, id);
+CREATE UNIQUE INDEX enrich_queue_order ON llm.enrich_queue (enrichment, due, id);
 CREATE INDEX enrich_queue_row ON llm.enrich_queue (enrichment, hash);
 
 CREATE FUNCTION llm.enrich_changed()
@@ -596,6 +596,32 @@ FROM llm.stat_get_memo() AS m,
 		coalesce(pg_catalog.sum(t.bytes), 0)::bigint AS bytes
 	FROM llm.memo_sizes AS t) AS s,
 	(SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE') AS may_see) AS a;
+
+-- ---- none of these tables takes part in logical replication, though FOR ALL TABLES publishes them ----
+
+CREATE FUNCTION llm.skip_replicated()
+RETURNS trigger
+LANGUAGE C
+AS 'MODULE_PATHNAME', 'llm_skip_replicated';
+
+CREATE TRIGGER skip_replicated BEFORE INSERT OR UPDATE OR DELETE ON llm.quotas FOR EACH ROW EXECUTE FUNCTION llm.skip_replicated();
+ALTER TABLE llm.quotas ENABLE REPLICA TRIGGER skip_replicated;
+CREATE TRIGGER skip_replicated BEFORE INSERT OR UPDATE OR DELETE ON llm.job_queue FOR EACH ROW EXECUTE FUNCTION llm.skip_replicated();
+ALTER TABLE llm.job_queue ENABLE REPLICA TRIGGER skip_replicated;
+CREATE TRIGGER skip_replicated BEFORE INSERT OR UPDATE OR DELETE ON llm.enrich_failures FOR EACH ROW EXECUTE FUNCTION llm.skip_replicated();
+ALTER TABLE llm.enrich_failures ENABLE REPLICA TRIGGER skip_replicated;
+CREATE TRIGGER skip_replicated BEFORE INSERT OR UPDATE OR DELETE ON llm.enrichment_defs FOR EACH ROW EXECUTE FUNCTION llm.skip_replicated();
+ALTER TABLE llm.enrichment_defs ENABLE REPLICA TRIGGER skip_replicated;
+CREATE TRIGGER skip_replicated BEFORE INSERT OR UPDATE OR DELETE ON llm.enrich_queue FOR EACH ROW EXECUTE FUNCTION llm.skip_replicated();
+ALTER TABLE llm.enrich_queue ENABLE REPLICA TRIGGER skip_replicated;
+CREATE TRIGGER skip_replicated BEFORE INSERT OR UPDATE OR DELETE ON llm.memo_entries FOR EACH ROW EXECUTE FUNCTION llm.skip_replicated();
+ALTER TABLE llm.memo_entries ENABLE REPLICA TRIGGER skip_replicated;
+CREATE TRIGGER skip_replicated BEFORE INSERT OR UPDATE OR DELETE ON llm.memo_sizes FOR EACH ROW EXECUTE FUNCTION llm.skip_replicated();
+ALTER TABLE llm.memo_sizes ENABLE REPLICA TRIGGER skip_replicated;
+
+-- What is published needs an identity, or its changes are refused.
+ALTER TABLE llm.enrich_queue REPLICA IDENTITY USING INDEX enrich_queue_order;
+ALTER TABLE llm.memo_sizes REPLICA IDENTITY FULL;
 
 -- ---- watching ----
 
@@ -979,6 +1005,8 @@ COMMENT ON FUNCTION llm.call_support(internal)
 	IS 'tells the planner what calls cost';
 COMMENT ON FUNCTION llm.llm_infer_validator(text[], oid)
 	IS 'checks the options of models';
+COMMENT ON FUNCTION llm.skip_replicated()
+	IS 'keeps rows that logical replication brings out of the tables of schema llm';
 COMMENT ON FUNCTION llm.stat_get_engine()
 	IS 'behind the view llm.stat_engine';
 COMMENT ON FUNCTION llm.stat_get_models()
