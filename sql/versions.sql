@@ -45,7 +45,9 @@ SELECT said_after(declared('llm_generate_text', 'a int, b int, c int, d int, e i
 -- one that is declared as it should be is no worse for another name
 SELECT said_after(declared('llm_count_tokens', 'a text, b text) RETURNS int'), $$SELECT aged('x', NULL)$$);
 
--- the type and the table
+-- the type and the tables
+CREATE TABLE said (key int PRIMARY KEY, of text);
+INSERT INTO said VALUES (1);
 SELECT said_after('ALTER TYPE llm.result ADD ATTRIBUTE z int', $$SELECT llm_generate_result('x')$$) AS more,
 	said_after('ALTER TYPE llm.result DROP ATTRIBUTE error', $$SELECT llm_generate_result('x')$$) AS fewer,
 	said_after('ALTER TYPE llm.result ALTER ATTRIBUTE prompt_tokens TYPE text', $$SELECT llm_generate_result('x')$$) AS changed;
@@ -60,6 +62,12 @@ SELECT said_after(change, statement), count(*) FROM unnest(ARRAY['ALTER TABLE ll
 		'ALTER TABLE llm.job_queue ALTER max_tokens TYPE bigint', 'ALTER TABLE llm.job_queue DROP COLUMN seed']) change,
 	unnest(ARRAY[$$SELECT llm_job_submit('x')$$, $$SELECT llm_job_submit(ARRAY['x'])$$, 'SELECT llm_job_status(1)', 'SELECT llm_job_result(1)', 'SELECT llm_job_cancel(1)', 'SELECT llm_job_wait(1)']) statement
 	GROUP BY 1;
+SELECT said_after('ALTER TABLE llm.' || name || ' ADD COLUMN z int', $$SELECT llm_job_submit('x')$$) FROM unnest(ARRAY['enrich_failures', 'enrichment_defs', 'enrich_queue']) name;
+ALTER TABLE llm.enrich_failures ADD COLUMN z int;
+CALL llm_enrich('said', 'of', prompt => '{key}');
+ALTER TABLE llm.enrich_failures DROP COLUMN z;
+CALL llm_enrich('said', 'of', prompt => '{key}');
+TABLE said;
 SELECT said_after('ALTER INDEX llm.job_queue_open RENAME TO old; INSERT INTO llm.quotas VALUES (''-'', NULL, NULL, NULL, 10)', $$SELECT llm_job_submit('x')$$) AS index;
 -- without it, as before it came, nothing is limited
 SELECT said_after('ALTER TABLE llm.quotas RENAME TO old', $$SELECT llm_generate('x')$$) AS none;
@@ -69,4 +77,5 @@ ALTER TABLE llm.quotas ADD COLUMN z int;
 SELECT llm_generate('x');
 ROLLBACK;
 SELECT llm_generate('as before');
+DROP TABLE said;
 DROP FUNCTION said_after, declared;

@@ -4,13 +4,10 @@
 #include "pg/declared.h"
 
 #include "access/htup_details.h"
-#include "access/relation.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
 #include "utils/regproc.h"
 #include "utils/syscache.h"
 
@@ -62,48 +59,6 @@ llm_declared_check_columns(const char *what, TupleDesc desc, const Oid *types, i
 			!TupleDescAttr(desc, i)->attisdropped && TupleDescAttr(desc, i)->atttypid == types[i];
 	if (!same)
 		llm_declared_refuse(what);
-}
-
-bool
-llm_declared_table_like(Relation rel, const LlmDeclaredTable *t)
-{
-	TupleDesc desc = RelationGetDescr(rel);
-	int n = 0;
-
-	if (rel->rd_rel->relkind != RELKIND_RELATION)
-		return false;
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute a = TupleDescAttr(desc, i);
-		const LlmDeclaredColumn *c = &t->columns[n];
-
-		if (a->attisdropped)
-			continue;
-		if (n == t->n || strcmp(NameStr(a->attname), c->name) != 0)
-			return false;
-		if (OidIsValid(c->type) ? a->atttypid != c->type
-								: get_typtype(a->atttypid) != TYPTYPE_COMPOSITE)
-			return false;
-		n++;
-	}
-	return n == t->n;
-}
-
-Relation
-llm_declared_open_table(const LlmDeclaredTable *t)
-{
-	Oid schema = get_namespace_oid("llm", true);
-	Oid relid = OidIsValid(schema) ? get_relname_relid(t->name, schema) : InvalidOid;
-	Relation rel;
-
-	if (!OidIsValid(relid))
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
-						errmsg("table \"llm.%s\" does not exist", t->name),
-						errhint("Use ALTER EXTENSION llm_infer UPDATE.")));
-	rel = relation_open(relid, AccessShareLock);
-	if (!llm_declared_table_like(rel, t))
-		llm_declared_refuse(psprintf("table llm.%s", t->name));
-	return rel;
 }
 
 void

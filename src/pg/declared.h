@@ -13,7 +13,6 @@
 #include "access/htup.h"
 #include "access/tupdesc.h"
 #include "fmgr.h"
-#include "utils/relcache.h"
 
 /* How the install script declares a C function. */
 typedef struct LlmDeclared
@@ -35,24 +34,11 @@ extern void llm_declared_check(FunctionCallInfo fcinfo, const LlmDeclared *d);
 extern void llm_declared_check_columns(const char *what, TupleDesc desc, const Oid *types,
 									   int ntypes);
 
-/* A table of schema llm, as our statements know it: names, order and types of its columns. */
-typedef struct LlmDeclaredColumn
-{
-	const char *name;
-	Oid type; /* InvalidOid = some composite type */
-} LlmDeclaredColumn;
-
-typedef struct LlmDeclaredTable
-{
-	const char *name;
-	int n;
-	const LlmDeclaredColumn *columns; /* [n] */
-} LlmDeclaredTable;
-
-/* Whether the relation is a table with exactly these columns. */
-extern bool llm_declared_table_like(Relation rel, const LlmDeclaredTable *t);
-/* Open llm.NAME with AccessShareLock: 55000 when it is not like that, 42P01 when it is not there. */
-extern Relation llm_declared_open_table(const LlmDeclaredTable *t);
+/* The first of our tables for jobs and enrichments (declared_tables.c) that is not there or has other columns;
+ * NULL = all are as this library knows them. Takes no lock. */
+extern const char *llm_declared_strange_table(void);
+/* Raise 55000 when there is one. */
+extern void llm_declared_check_tables(void);
 
 /* Begin the result of a function behind a view: a set of rows whose columns have these types, else
  * 55000. */

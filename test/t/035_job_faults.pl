@@ -119,7 +119,7 @@ sub worker { return llm_wait_for(sub { one(q{SELECT pid FROM llm.job_workers WHE
 	like(llm_error($node, q{SELECT llm_job_submit('x')}), qr/ERROR:  55000: table llm.job_queue is of another version.*\nHINT:  .*UPDATE/, 'a table of another version');
 	$node->append_conf('postgresql.conf', "llm_infer.databases = 'postgres'");
 	$node->reload;
-	ok(llm_wait_for(sub { one(q{SELECT reason FROM llm.job_workers WHERE state = 'paused'}) =~ /^llm.job_queue is of another version/ }), 'workers wait and say why');
+	ok(llm_wait_for(sub { one(q{SELECT reason FROM llm.job_workers WHERE state = 'paused'}) =~ /^the tables of schema llm are of another version/ }), 'workers wait and say why');
 	unlike(llm_log_since($node, $offset), qr/WARNING|FATAL|ERROR:(?!  table llm.job_queue is of another version)/, 'without errors of theirs');
 	one('ALTER TABLE llm.job_queue DROP COLUMN later');
 }

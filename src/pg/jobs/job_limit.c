@@ -14,7 +14,7 @@
 #include "miscadmin.h"
 #include "pg/compat.h"
 #include "pg/declared.h"
-#include "pg/jobs/job_table.h"
+#include "pg/owned.h"
 #include "pg/quota.h"
 #include "pg/usage.h"
 #include "portability/instr_time.h"
@@ -26,7 +26,7 @@
 static Relation
 open_index(Relation rel)
 {
-	Oid oid = llm_job_table_oid("job_queue_open");
+	Oid oid = llm_owned_table("job_queue_open");
 	Relation index = OidIsValid(oid) ? try_relation_open(oid, AccessShareLock) : NULL;
 
 	if (index == NULL || index->rd_index == NULL || index->rd_index->indrelid != rel->rd_id ||
@@ -40,7 +40,7 @@ open_index(Relation rel)
 static int64
 count_jobs(Oid owner, int64 most)
 {
-	Relation rel = llm_job_table_open();
+	Relation rel = table_open(llm_owned_table("job_queue"), AccessShareLock);
 	Relation index = open_index(rel);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	SnapshotData dirty;
@@ -74,6 +74,7 @@ llm_job_limit_admit(Oid owner, int64 n)
 
 	if (limit == 0 || n == 0)
 		return;
+	llm_declared_check_tables();
 	answer = llm_usage_take_jobs(owner, n, limit, &jobs);
 	if (answer == LLM_USAGE_JOBS_UNKNOWN)
 	{

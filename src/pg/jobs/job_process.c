@@ -21,7 +21,8 @@
 /* In the tag of the role's lock, where objects have the number of a part. */
 #define ROLE_LOCK_MARK 0x4C4D
 
-#define OTHER_VERSION "llm.job_queue is of another version of llm_infer than its library"
+#define OTHER_VERSION                                                                              \
+	"the tables of schema llm are of another version of llm_infer than its library"
 
 /* Settings of roles and databases come in by ALTER ROLE and ALTER DATABASE. Jobs carry what they were
  * submitted with. Plans must not depend on how many rows there were when they were made: only the

@@ -3,107 +3,33 @@
 
 #include "pg/jobs/job_table.h"
 
-#include "access/relation.h"
-#include "access/table.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "miscadmin.h"
 #include "pg/declared.h"
 #include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
-#include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #define EXPIRE_ROWS "1000" /* removed by one transaction */
 
-#define QUERY_ARGS_MAX 15
-
-/* A statement and its plan, kept for the life of the process. */
-typedef struct Statement
-{
-	const char *sql;
-	int n_args;
-	Oid types[QUERY_ARGS_MAX];
-	SPIPlanPtr plan; /* NULL = not yet made */
-} Statement;
-
-static const LlmDeclaredColumn columns[] = {
-	{"id", INT8OID},
-	{"owner", REGROLEOID},
-	{"rank", INT4OID},
-	{"due", TIMESTAMPTZOID},
-	{"state", TEXTOID},
-	{"attempts", INT4OID},
-	{"max_attempts", INT4OID},
-	{"submitted", TIMESTAMPTZOID},
-	{"started", TIMESTAMPTZOID},
-	{"finished", TIMESTAMPTZOID},
-	{"model", TEXTOID},
-	{"prompt", TEXTOID},
-	{"system_prompt", TEXTOID},
-	{"max_tokens", INT4OID},
-	{"temperature", FLOAT8OID},
-	{"seed", INT8OID},
-	{"stop", TEXTARRAYOID},
-	{"options", JSONBOID},
-	{"result", InvalidOid},
-	{"sqlstate", TEXTOID},
-	{"message", TEXTOID},
-};
-static const LlmDeclaredTable as_table = {"job_queue", lengthof(columns), columns};
-
-Oid
-llm_job_table_oid(const char *name)
-{
-	Oid schema = get_namespace_oid("llm", true);
-
-	return OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
-}
-
-Relation
-llm_job_table_open(void)
-{
-	return llm_declared_open_table(&as_table);
-}
+#define QUEUE "job_queue"
 
 void
-llm_job_table_enter(LlmJobUser *before)
+llm_job_table_enter(LlmOwnedUser *before)
 {
-	Relation rel = llm_job_table_open();
-	Oid owner = rel->rd_rel->relowner;
-
-	table_close(rel, NoLock);
-	GetUserIdAndSecContext(&before->user, &before->context);
-	/* Triggers of the owner must not leave anything behind for the caller to run at COMMIT. */
-	SetUserIdAndSecContext(owner, before->context | SECURITY_LOCAL_USERID_CHANGE |
-									  SECURITY_RESTRICTED_OPERATION);
-	before->nest_level = NewGUCNestLevel();
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
-}
-
-void
-llm_job_table_leave(const LlmJobUser *before)
-{
-	SPI_finish();
-	AtEOXact_GUC(true, before->nest_level);
-	SetUserIdAndSecContext(before->user, before->context);
+	llm_declared_check_tables();
+	llm_owned_enter(QUEUE, before);
 }
 
 LlmJobTableLock
 llm_job_table_lock(void)
 {
 	static Oid first = InvalidOid; /* plans are made for that one */
-	Oid relid = llm_job_table_oid(as_table.name);
-	Relation rel;
-	bool same;
+	Oid relid = llm_owned_table(QUEUE);
 
 	if (!OidIsValid(relid) || (OidIsValid(first) && relid != first))
 		return LLM_JOB_TABLE_GONE;
@@ -111,50 +37,10 @@ llm_job_table_lock(void)
 	if (!ConditionalLockRelationOid(relid, RowExclusiveLock))
 		return LLM_JOB_TABLE_BUSY;
 	/* It may have gone before the lock came. */
-	rel = try_relation_open(relid, NoLock);
-	if (rel == NULL)
+	AcceptInvalidationMessages();
+	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
 		return LLM_JOB_TABLE_GONE;
-	same = llm_declared_table_like(rel, &as_table);
-	relation_close(rel, NoLock);
-	return same ? LLM_JOB_TABLE_LOCKED : LLM_JOB_TABLE_STRANGE;
-}
-
-/* Which rows a statement sees. */
-typedef enum Sight
-{
-	OF_TRANSACTION,
-	OF_NOW,      /* committed at this moment, whatever the isolation level; changes nothing */
-	OF_NOW_WRITE /* the same, for a change */
-} Sight;
-
-/* Run q. The number of rows, which are in SPI_tuptable. */
-static int
-run(Statement *q, Datum *values, const char *nulls, Sight sight)
-{
-	int rc;
-
-	if (q->plan == NULL)
-	{
-		SPIPlanPtr plan = SPI_prepare(q->sql, q->n_args, q->types);
-
-		if (plan == NULL || SPI_keepplan(plan) != 0)
-			elog(ERROR, "could not prepare \"%s\": %s", q->sql, SPI_result_code_string(SPI_result));
-		q->plan = plan;
-	}
-	if (sight != OF_TRANSACTION)
-		rc = SPI_execute_snapshot(q->plan, values, nulls, GetLatestSnapshot(), InvalidSnapshot,
-								  sight == OF_NOW, true, 0);
-	else
-		rc = SPI_execute_plan(q->plan, values, nulls, false, 0);
-	if (rc < 0)
-		elog(ERROR, "could not run \"%s\": %s", q->sql, SPI_result_code_string(rc));
-	return (int) SPI_processed;
-}
-
-static Datum
-column(int row, int number, bool *isnull)
-{
-	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, number, isnull);
+	return llm_declared_strange_table() == NULL ? LLM_JOB_TABLE_LOCKED : LLM_JOB_TABLE_STRANGE;
 }
 
 static Datum
@@ -162,7 +48,7 @@ column_not_null(int row, int number)
 {
 	bool isnull;
 
-	return column(row, number, &isnull);
+	return llm_owned_value(row, number, &isnull);
 }
 
 /* Text of a column in cxt, NULL when it is null. */
@@ -170,7 +56,7 @@ static char *
 column_text(int row, int number, MemoryContext cxt)
 {
 	bool isnull;
-	Datum value = column(row, number, &isnull);
+	Datum value = llm_owned_value(row, number, &isnull);
 
 	return isnull ? NULL : MemoryContextStrdup(cxt, TextDatumGetCString(value));
 }
@@ -208,7 +94,7 @@ static const struct
 int64
 llm_job_table_insert(const LlmJobOrder *order)
 {
-	static Statement q = {
+	static LlmOwnedStatement q = {
 		"INSERT INTO llm.job_queue (id, state, submitted, owner, rank, due, "
 		"max_attempts, " ARGUMENT_COLUMNS ") VALUES "
 		"(nextval('llm.job_ids'), 'queued', clock_timestamp(), $1, $2, $3, $4, $5, "
@@ -216,42 +102,42 @@ llm_job_table_insert(const LlmJobOrder *order)
 		12,
 		{OIDOID, INT4OID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID, TEXTOID, INT4OID, FLOAT8OID,
 		 INT8OID, TEXTARRAYOID, JSONBOID}};
-	Datum values[QUERY_ARGS_MAX] = {ObjectIdGetDatum(order->owner), Int32GetDatum(order->rank),
-									TimestampTzGetDatum(order->due),
-									Int32GetDatum(order->max_attempts)};
-	char nulls[QUERY_ARGS_MAX] = "    ";
+	Datum values[LLM_OWNED_ARGS_MAX] = {ObjectIdGetDatum(order->owner), Int32GetDatum(order->rank),
+										TimestampTzGetDatum(order->due),
+										Int32GetDatum(order->max_attempts)};
+	char nulls[LLM_OWNED_ARGS_MAX] = "    ";
 
 	for (Size i = 0; i < lengthof(arguments); i++)
 	{
 		values[4 + i] = order->args[arguments[i].arg].value;
 		nulls[4 + i] = order->args[arguments[i].arg].isnull ? 'n' : ' ';
 	}
-	(void) run(&q, values, nulls, OF_TRANSACTION);
+	(void) llm_owned_run(&q, values, nulls, LLM_OWNED_OF_TRANSACTION);
 	return DatumGetInt64(column_not_null(0, 1));
 }
 
 static bool
 is_expired(int64 id)
 {
-	static Statement q = {"SELECT last_value FROM llm.job_expired", 0, {0}};
+	static LlmOwnedStatement q = {"SELECT last_value FROM llm.job_expired", 0, {0}};
 
-	(void) run(&q, NULL, NULL, OF_NOW);
+	(void) llm_owned_run(&q, NULL, NULL, LLM_OWNED_OF_NOW);
 	return id <= DatumGetInt64(column_not_null(0, 1));
 }
 
 bool
 llm_job_table_look(int64 id, bool payload, LlmJobRow *row, bool *expired)
 {
-	static Statement brief = {"SELECT owner, state, finished, xmin, model, message "
-							  "FROM llm.job_queue WHERE id = $1",
-							  1,
-							  {INT8OID}};
-	static Statement whole = {"SELECT owner, state, finished, xmin, model, message, result "
-							  "FROM llm.job_queue WHERE id = $1",
-							  1,
-							  {INT8OID}};
+	static LlmOwnedStatement brief = {"SELECT owner, state, finished, xmin, model, message "
+									  "FROM llm.job_queue WHERE id = $1",
+									  1,
+									  {INT8OID}};
+	static LlmOwnedStatement whole = {"SELECT owner, state, finished, xmin, model, message, result "
+									  "FROM llm.job_queue WHERE id = $1",
+									  1,
+									  {INT8OID}};
 	MemoryContext cxt = CurrentMemoryContext;
-	LlmJobUser before;
+	LlmOwnedUser before;
 	Datum key = Int64GetDatum(id);
 	Datum value;
 	bool isnull;
@@ -259,39 +145,39 @@ llm_job_table_look(int64 id, bool payload, LlmJobRow *row, bool *expired)
 
 	memset(row, 0, sizeof(*row));
 	llm_job_table_enter(&before);
-	found = run(payload ? &whole : &brief, &key, NULL, OF_NOW) > 0;
+	found = llm_owned_run(payload ? &whole : &brief, &key, NULL, LLM_OWNED_OF_NOW) > 0;
 	if (found)
 	{
 		row->owner = DatumGetObjectId(column_not_null(0, 1));
 		strlcpy(row->state, TextDatumGetCString(column_not_null(0, 2)), sizeof(row->state));
-		value = column(0, 3, &isnull);
+		value = llm_owned_value(0, 3, &isnull);
 		row->finished = isnull ? 0 : DatumGetTimestampTz(value);
 		row->xmin = DatumGetTransactionId(column_not_null(0, 4));
 		row->model = column_text(0, 5, cxt);
 		row->message = column_text(0, 6, cxt);
-		value = payload ? column(0, 7, &isnull) : (Datum) 0;
+		value = payload ? llm_owned_value(0, 7, &isnull) : (Datum) 0;
 		row->result = payload && !isnull ? copy_varlena(value, cxt) : (Datum) 0;
 	}
 	*expired = !found && id > 0 && is_expired(id);
-	llm_job_table_leave(&before);
+	llm_owned_leave(&before);
 	return found;
 }
 
 bool
 llm_job_table_cancel(int64 id)
 {
-	static Statement q = {
+	static LlmOwnedStatement q = {
 		"UPDATE llm.job_queue SET state = 'cancelled', finished = clock_timestamp() "
 		"WHERE id = $1 AND finished IS NULL",
 		1,
 		{INT8OID}};
-	LlmJobUser before;
+	LlmOwnedUser before;
 	Datum key = Int64GetDatum(id);
 	bool cancelled;
 
 	llm_job_table_enter(&before);
-	cancelled = run(&q, &key, NULL, OF_NOW_WRITE) > 0;
-	llm_job_table_leave(&before);
+	cancelled = llm_owned_run(&q, &key, NULL, LLM_OWNED_OF_NOW_WRITE) > 0;
+	llm_owned_leave(&before);
 	return cancelled;
 }
 
@@ -302,7 +188,7 @@ llm_job_table_lanes(int *n)
 {
 	/* Jumps from one (owner, rank, model) to the next through the index: the number of jobs plays no
 	 * part. */
-	static Statement q = {
+	static LlmOwnedStatement q = {
 		"WITH RECURSIVE lanes AS ("
 		"(SELECT owner, rank, model FROM llm.job_queue WHERE finished IS NULL "
 		"ORDER BY owner, rank, model LIMIT 1) "
@@ -317,47 +203,46 @@ llm_job_table_lanes(int *n)
 		0,
 		{0}};
 	MemoryContext cxt = CurrentMemoryContext;
-	LlmJobUser before;
+	LlmOwnedUser before;
 	LlmJobLane *lanes;
 
 	llm_job_table_enter(&before);
-	*n = run(&q, NULL, NULL, OF_TRANSACTION);
+	*n = llm_owned_run(&q, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
 	lanes = MemoryContextAlloc(cxt, sizeof(LlmJobLane) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
 	{
 		bool isnull;
-		Datum due = column(i, 2, &isnull);
+		Datum due = llm_owned_value(i, 2, &isnull);
 
 		lanes[i].owner = DatumGetObjectId(column_not_null(i, 1));
 		lanes[i].due = isnull ? DT_NOEND : DatumGetTimestampTz(due);
 	}
-	llm_job_table_leave(&before);
+	llm_owned_leave(&before);
 	return lanes;
 }
 
 Oid *
 llm_job_table_running(int *n)
 {
-	static Statement q = {"SELECT DISTINCT owner FROM llm.job_queue WHERE state = 'running'",
-						  0,
-						  {0}};
+	static LlmOwnedStatement q = {
+		"SELECT DISTINCT owner FROM llm.job_queue WHERE state = 'running'", 0, {0}};
 	MemoryContext cxt = CurrentMemoryContext;
-	LlmJobUser before;
+	LlmOwnedUser before;
 	Oid *owners;
 
 	llm_job_table_enter(&before);
-	*n = run(&q, NULL, NULL, OF_TRANSACTION);
+	*n = llm_owned_run(&q, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
 	owners = MemoryContextAlloc(cxt, sizeof(Oid) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
 		owners[i] = DatumGetObjectId(column_not_null(i, 1));
-	llm_job_table_leave(&before);
+	llm_owned_leave(&before);
 	return owners;
 }
 
 void
 llm_job_table_release(Oid owner)
 {
-	static Statement q = {
+	static LlmOwnedStatement q = {
 		"UPDATE llm.job_queue SET "
 		"state = CASE WHEN attempts >= $2 THEN 'failed' ELSE 'queued' END, "
 		"finished = CASE WHEN attempts >= $2 THEN clock_timestamp() END, "
@@ -368,69 +253,70 @@ llm_job_table_release(Oid owner)
 		2,
 		{OIDOID, INT4OID}};
 	Datum values[] = {ObjectIdGetDatum(owner), Int32GetDatum(LLM_JOB_LOSSES_MAX)};
-	LlmJobUser before;
+	LlmOwnedUser before;
 
 	llm_job_table_enter(&before);
-	(void) run(&q, values, NULL, OF_TRANSACTION);
-	llm_job_table_leave(&before);
+	(void) llm_owned_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
+	llm_owned_leave(&before);
 }
 
 void
 llm_job_table_fail_all(Oid owner, int sqlstate, const char *message)
 {
-	static Statement q = {
+	static LlmOwnedStatement q = {
 		"UPDATE llm.job_queue SET state = 'failed', finished = clock_timestamp(), "
 		"sqlstate = $2, message = $3 WHERE finished IS NULL AND owner = $1",
 		3,
 		{OIDOID, TEXTOID, TEXTOID}};
-	LlmJobUser before;
+	LlmOwnedUser before;
 	Datum values[] = {ObjectIdGetDatum(owner), CStringGetTextDatum(unpack_sql_state(sqlstate)),
 					  CStringGetTextDatum(message)};
 
 	llm_job_table_enter(&before);
-	(void) run(&q, values, NULL, OF_TRANSACTION);
-	llm_job_table_leave(&before);
+	(void) llm_owned_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
+	llm_owned_leave(&before);
 }
 
 bool
 llm_job_table_expire(TimestampTz before_time)
 {
-	static Statement q = {"WITH old AS (SELECT id FROM llm.job_queue WHERE finished < $1 "
-						  "ORDER BY finished LIMIT " EXPIRE_ROWS " FOR UPDATE SKIP LOCKED), "
-						  "gone AS (DELETE FROM llm.job_queue AS j USING old WHERE j.id = old.id "
-						  "RETURNING j.id) "
-						  "SELECT count(*), max(id) FROM gone",
-						  1,
-						  {TIMESTAMPTZOID}};
-	static Statement note = {"SELECT setval('llm.job_expired', greatest(last_value, $1)) "
-							 "FROM llm.job_expired",
-							 1,
-							 {INT8OID}};
-	LlmJobUser before;
+	static LlmOwnedStatement q = {
+		"WITH old AS (SELECT id FROM llm.job_queue WHERE finished < $1 "
+		"ORDER BY finished LIMIT " EXPIRE_ROWS " FOR UPDATE SKIP LOCKED), "
+		"gone AS (DELETE FROM llm.job_queue AS j USING old WHERE j.id = old.id "
+		"RETURNING j.id) "
+		"SELECT count(*), max(id) FROM gone",
+		1,
+		{TIMESTAMPTZOID}};
+	static LlmOwnedStatement note = {"SELECT setval('llm.job_expired', greatest(last_value, $1)) "
+									 "FROM llm.job_expired",
+									 1,
+									 {INT8OID}};
+	LlmOwnedUser before;
 	Datum value = TimestampTzGetDatum(before_time);
 	int64 n;
 
 	llm_job_table_enter(&before);
-	(void) run(&q, &value, NULL, OF_TRANSACTION);
+	(void) llm_owned_run(&q, &value, NULL, LLM_OWNED_OF_TRANSACTION);
 	n = DatumGetInt64(column_not_null(0, 1));
 	value = column_not_null(0, 2);
 	if (n > 0)
-		(void) run(&note, &value, NULL, OF_TRANSACTION);
-	llm_job_table_leave(&before);
+		(void) llm_owned_run(&note, &value, NULL, LLM_OWNED_OF_TRANSACTION);
+	llm_owned_leave(&before);
 	return n >= atoi(EXPIRE_ROWS);
 }
 
 bool
 llm_job_table_prepared(void)
 {
-	static Statement q = {
+	static LlmOwnedStatement q = {
 		"SELECT FROM pg_prepared_xacts WHERE database = current_database() LIMIT 1", 0, {0}};
-	LlmJobUser before;
+	LlmOwnedUser before;
 	bool any;
 
 	llm_job_table_enter(&before);
-	any = run(&q, NULL, NULL, OF_TRANSACTION) > 0;
-	llm_job_table_leave(&before);
+	any = llm_owned_run(&q, NULL, NULL, LLM_OWNED_OF_TRANSACTION) > 0;
+	llm_owned_leave(&before);
 	return any;
 }
 
@@ -466,7 +352,7 @@ LlmJobClaim *
 llm_job_table_claim(Oid owner, const char **without, int n_without, LlmJobPlace *place, int *n)
 {
 	/* The lowest rank first, in it one model after the other, in it the earliest. */
-	static Statement first = {
+	static LlmOwnedStatement first = {
 		"WITH RECURSIVE lanes AS ("
 		"(SELECT rank, model FROM llm.job_queue WHERE finished IS NULL AND owner = $1 "
 		"ORDER BY owner, rank, model LIMIT 1) "
@@ -479,12 +365,11 @@ llm_job_table_claim(Oid owner, const char **without, int n_without, LlmJobPlace 
 			"LATERAL (" CLAIM_OF_LANE CLAIM_ORDER ") AS j") CLAIM_UPDATE,
 		5,
 		{OIDOID, TIMESTAMPTZOID, INT8OID, TEXTARRAYOID, TEXTOID}};
-	static Statement next = {"WITH " CLAIM_PICKED(
-								 "(SELECT $4 AS rank, $5 AS model) AS l, LATERAL (" CLAIM_OF_LANE
-								 "AND (q.due, q.id) > ($6, $7) " CLAIM_ORDER ") AS j") CLAIM_UPDATE,
-							 7,
-							 {OIDOID, TIMESTAMPTZOID, INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID,
-							  INT8OID}};
+	static LlmOwnedStatement next = {
+		"WITH " CLAIM_PICKED("(SELECT $4 AS rank, $5 AS model) AS l, LATERAL (" CLAIM_OF_LANE
+							 "AND (q.due, q.id) > ($6, $7) " CLAIM_ORDER ") AS j") CLAIM_UPDATE,
+		7,
+		{OIDOID, TIMESTAMPTZOID, INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID, INT8OID}};
 	MemoryContext cxt = CurrentMemoryContext;
 	Datum values[] = {ObjectIdGetDatum(owner),
 					  TimestampTzGetDatum(GetCurrentTimestamp()),
@@ -493,11 +378,11 @@ llm_job_table_claim(Oid owner, const char **without, int n_without, LlmJobPlace 
 					  CStringGetTextDatum(place->model),
 					  TimestampTzGetDatum(place->due),
 					  Int64GetDatum(place->id)};
-	LlmJobUser before;
+	LlmOwnedUser before;
 	LlmJobClaim *claims;
 
 	llm_job_table_enter(&before);
-	*n = run(place->go_on ? &next : &first, values, NULL, OF_TRANSACTION);
+	*n = llm_owned_run(place->go_on ? &next : &first, values, NULL, LLM_OWNED_OF_TRANSACTION);
 	claims = MemoryContextAlloc(cxt, sizeof(LlmJobClaim) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
 	{
@@ -513,19 +398,19 @@ llm_job_table_claim(Oid owner, const char **without, int n_without, LlmJobPlace 
 		place->rank = DatumGetInt32(column_not_null(*n - 1, 5));
 		place->due = DatumGetTimestampTz(column_not_null(*n - 1, 6));
 	}
-	llm_job_table_leave(&before);
+	llm_owned_leave(&before);
 	return claims;
 }
 
 void
 llm_job_table_read(int64 id, MemoryContext cxt, NullableDatum *args)
 {
-	static Statement q = {"SELECT " ARGUMENT_COLUMNS " FROM llm.job_queue WHERE id = $1",
-						  1,
-						  {INT8OID}};
+	static LlmOwnedStatement q = {"SELECT " ARGUMENT_COLUMNS " FROM llm.job_queue WHERE id = $1",
+								  1,
+								  {INT8OID}};
 	Datum key = Int64GetDatum(id);
 
-	if (run(&q, &key, NULL, OF_TRANSACTION) != 1)
+	if (llm_owned_run(&q, &key, NULL, LLM_OWNED_OF_TRANSACTION) != 1)
 		elog(ERROR, "job " INT64_FORMAT " is not there", id);
 	for (int a = 0; a < LLM_ARG_COUNT; a++)
 		args[a].isnull = true;
@@ -533,7 +418,7 @@ llm_job_table_read(int64 id, MemoryContext cxt, NullableDatum *args)
 	{
 		NullableDatum *arg = &args[arguments[a].arg];
 
-		arg->value = column(0, 1 + a, &arg->isnull);
+		arg->value = llm_owned_value(0, 1 + a, &arg->isnull);
 		if (!arg->isnull && !get_typbyval(arguments[a].type))
 			arg->value = copy_varlena(arg->value, cxt);
 	}
@@ -556,17 +441,17 @@ mark(const int64 *ids, int n, int n_rows, LlmJobHold from, LlmJobHold hold, LlmJ
 void
 llm_job_table_hold(const int64 *ids, int n, bool lock, LlmJobHold *out)
 {
-	static Statement look = {
+	static LlmOwnedStatement look = {
 		"SELECT id FROM llm.job_queue WHERE id = ANY ($1) AND state = 'running'",
 		1,
 		{INT8ARRAYOID}};
-	static Statement take = {
+	static LlmOwnedStatement take = {
 		"SELECT id FROM llm.job_queue WHERE id = ANY ($1) AND state = 'running' "
 		"FOR UPDATE SKIP LOCKED",
 		1,
 		{INT8ARRAYOID}};
 	Datum *elems = palloc(sizeof(Datum) * Max(n, 1));
-	LlmJobUser before;
+	LlmOwnedUser before;
 	Datum array;
 	int n_rows;
 
@@ -578,34 +463,35 @@ llm_job_table_hold(const int64 *ids, int n, bool lock, LlmJobHold *out)
 	array = PointerGetDatum(
 		construct_array(elems, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 	llm_job_table_enter(&before);
-	n_rows = run(&look, &array, NULL, OF_TRANSACTION);
+	n_rows = llm_owned_run(&look, &array, NULL, LLM_OWNED_OF_TRANSACTION);
 	mark(ids, n, n_rows, LLM_JOB_LOST, LLM_JOB_NOT_NOW, out);
 	if (lock)
 	{
-		n_rows = run(&take, &array, NULL, OF_TRANSACTION);
+		n_rows = llm_owned_run(&take, &array, NULL, LLM_OWNED_OF_TRANSACTION);
 		mark(ids, n, n_rows, LLM_JOB_NOT_NOW, LLM_JOB_OURS, out);
 	}
-	llm_job_table_leave(&before);
+	llm_owned_leave(&before);
 }
 
 void
 llm_job_table_done(int64 id, Datum result)
 {
-	static Statement q = {"UPDATE llm.job_queue SET state = 'done', finished = clock_timestamp(), "
-						  "result = $2, sqlstate = NULL, message = NULL WHERE id = $1",
-						  2,
-						  {INT8OID, InvalidOid}};
+	static LlmOwnedStatement q = {
+		"UPDATE llm.job_queue SET state = 'done', finished = clock_timestamp(), "
+		"result = $2, sqlstate = NULL, message = NULL WHERE id = $1",
+		2,
+		{INT8OID, InvalidOid}};
 	Datum values[] = {Int64GetDatum(id), result};
 
 	/* The type's oid is new after DROP and CREATE EXTENSION: but then this is another process. */
 	q.types[1] = HeapTupleHeaderGetTypeId(DatumGetHeapTupleHeader(result));
-	(void) run(&q, values, NULL, OF_TRANSACTION);
+	(void) llm_owned_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
 }
 
 void
 llm_job_table_fail(int64 id, int sqlstate, const char *message)
 {
-	static Statement q = {
+	static LlmOwnedStatement q = {
 		"UPDATE llm.job_queue SET state = 'failed', finished = clock_timestamp(), "
 		"sqlstate = $2, message = $3 WHERE id = $1",
 		3,
@@ -613,20 +499,21 @@ llm_job_table_fail(int64 id, int sqlstate, const char *message)
 	Datum values[] = {Int64GetDatum(id), CStringGetTextDatum(unpack_sql_state(sqlstate)),
 					  CStringGetTextDatum(message)};
 
-	(void) run(&q, values, NULL, OF_TRANSACTION);
+	(void) llm_owned_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
 }
 
 void
 llm_job_table_retry(int64 id, int delay_ms, bool counts, int sqlstate, const char *message)
 {
-	static Statement q = {"UPDATE llm.job_queue SET state = 'queued', due = $2, "
-						  "attempts = attempts - $3, sqlstate = $4, message = $5 WHERE id = $1",
-						  5,
-						  {INT8OID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID}};
+	static LlmOwnedStatement q = {
+		"UPDATE llm.job_queue SET state = 'queued', due = $2, "
+		"attempts = attempts - $3, sqlstate = $4, message = $5 WHERE id = $1",
+		5,
+		{INT8OID, TIMESTAMPTZOID, INT4OID, TEXTOID, TEXTOID}};
 	TimestampTz due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay_ms);
 	Datum values[] = {Int64GetDatum(id), TimestampTzGetDatum(due), Int32GetDatum(counts ? 0 : 1),
 					  CStringGetTextDatum(unpack_sql_state(sqlstate)),
 					  CStringGetTextDatum(message)};
 
-	(void) run(&q, values, NULL, OF_TRANSACTION);
+	(void) llm_owned_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
 }

@@ -14,27 +14,16 @@
 #include "access/transam.h"
 #include "datatype/timestamp.h"
 #include "pg/options.h"
-#include "utils/relcache.h"
+#include "pg/owned.h"
 
 /* A job is failed when it has lost so many workers. */
 #define LLM_JOB_LOSSES_MAX 20
 
-typedef struct LlmJobUser
-{
-	Oid user;
-	int context;
-	int nest_level; /* of settings */
-} LlmJobUser;
+typedef LlmOwnedUser LlmJobUser;
 
-/* Raises 55000 when llm.job_queue is of another version of the extension than the library. */
-extern void llm_job_table_enter(LlmJobUser *before);
-extern void llm_job_table_leave(const LlmJobUser *before);
-
-/* llm.job_queue with AccessShareLock, which is to be closed; raises as llm_job_table_enter does. */
-extern Relation llm_job_table_open(void);
-
-/* A table or index of schema llm by its name, InvalidOid when there is none. */
-extern Oid llm_job_table_oid(const char *name);
+/* Become the owner of llm.job_queue. Raises 55000 when our tables are of another version than the library. */
+extern void llm_job_table_enter(LlmOwnedUser *before);
+#define llm_job_table_leave llm_owned_leave
 
 /* Its lock, for a background worker's transaction, which must not wait behind others' DDL. */
 typedef enum LlmJobTableLock
@@ -42,7 +31,7 @@ typedef enum LlmJobTableLock
 	LLM_JOB_TABLE_LOCKED,
 	LLM_JOB_TABLE_BUSY,   /* somebody has an exclusive lock */
 	LLM_JOB_TABLE_GONE,   /* there is no such table */
-	LLM_JOB_TABLE_STRANGE /* it is of another version than this library */
+	LLM_JOB_TABLE_STRANGE /* it, or another one of ours, is of another version than this library */
 } LlmJobTableLock;
 
 extern LlmJobTableLock llm_job_table_lock(void);
