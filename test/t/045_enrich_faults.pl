@@ -18,7 +18,8 @@ my $shim = system('cc', '-shared', '-fPIC', '-O1', '-o', $library, "$ENV{LLM_TES
 llm_extension($node);
 
 my $rows = 100;
-my $call = q{CALL llm_enrich('docs', 'a', prompt => '@slow=3 {body}', batch_size => 20, concurrency => 20)};
+# the last row takes long enough for what shall happen before the end
+my $call = q{CALL llm_enrich('docs', 'a', expr => $$CASE id WHEN 100 THEN '@slow=100 ' ELSE '@slow=3 ' END || body$$, batch_size => 20, concurrency => 20)};
 
 sub one { return scalar $node->safe_psql('postgres', $_[0]); }
 

@@ -355,8 +355,6 @@ llm_enrich_rest(LlmEnrich *e)
 static void
 run_pass(LlmEnrich *e, bool stops)
 {
-	TimestampTz told = e->started;
-
 	for (;;)
 	{
 		int64 claimed = e->n_claimed;
@@ -378,10 +376,10 @@ run_pass(LlmEnrich *e, bool stops)
 			llm_failure_raise(&e->stop);
 		if (stops && e->n_failed > 0)
 			llm_failure_raise(&e->failure);
-		if (GetCurrentTimestamp() >= TimestampTzPlusMilliseconds(told, NOTICE_MS))
+		if (GetCurrentTimestamp() >= TimestampTzPlusMilliseconds(e->told, NOTICE_MS))
 		{
 			tell(e, false);
-			told = GetCurrentTimestamp();
+			e->told = GetCurrentTimestamp();
 		}
 		if (e->n_claimed == claimed)
 			llm_enrich_rest(e);
@@ -423,7 +421,7 @@ llm_enrich(PG_FUNCTION_ARGS)
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	e.cxt = CurrentMemoryContext;
-	e.started = GetCurrentTimestamp();
+	e.started = e.told = GetCurrentTimestamp();
 	stops = read_call(&e, fcinfo);
 	e.batch_size = (int) number_argument(fcinfo, ARG_BATCH_SIZE, "batch_size", 64, ROWS_MAX);
 	e.concurrency = (int) number_argument(fcinfo, ARG_CONCURRENCY, "concurrency", 128, ROWS_MAX);

@@ -69,6 +69,7 @@ typedef struct LlmEnrich
 	int64 max_rows; /* to ask about; -1 = all */
 	int max_attempts;
 	TimestampTz started;
+	TimestampTz told;    /* the last notice */
 	MemoryContext cxt;   /* rows, list, plans: lives as long as the procedure */
 	MemoryContext work;  /* of one transaction */
 	MemoryContext calls; /* parent of the rows' contexts */

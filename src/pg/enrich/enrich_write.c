@@ -2,9 +2,9 @@
  * pg/enrich/enrich_write.c - write the answers of finished rows; see enrich_rows.h.
  *
  * Answers become values; rows that nobody has changed or locked since their claim are locked and
- * written in one subtransaction, with deferred constraints checked in it, and when that fails by halves, so
- * that an error is that of its own row. No lock is waited for: a row that somebody has locked is
- * written another time.
+ * written in one subtransaction, with deferred constraints checked in it. When that fails it is done again without
+ * the row that has failed, or by halves when only the constraints know which. No row is waited for: what somebody has
+ * locked is written another time. Foreign keys and triggers wait, for a moment.
  */
 #include "postgres.h"
 
@@ -14,17 +14,21 @@
 #include "pg/enrich/enrich_table.h"
 #include "pg/subxact.h"
 #include "tcop/pquery.h"
+#include "storage/proc.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#define VAIN_WRITES 20 /* of a row, ended by others each time, before that is its failure */
+#define VAIN_WRITES 20 /* of a row, ended by deadlocks each time, before that is its failure */
+#define BLOCKED_MAX 4  /* tries of one transaction that others may end */
 
 /* The finished rows. */
 typedef struct Batch
 {
 	int n;
-	LlmEnrichRow **rows; /* [n] */
+	LlmEnrichRow **rows; /* [n], those that others have put off last */
+	int n_blocked;       /* tries that others have ended */
 } Batch;
 
 /* Some of them, for a step that is tried. */
@@ -33,6 +37,7 @@ typedef struct Range
 	LlmEnrich *e;
 	Batch *b;
 	int from, to; /* [from, to) */
+	int at;       /* where it is; to = done with each, at what is checked for all */
 } Range;
 
 static void
@@ -158,13 +163,13 @@ convert_all(LlmEnrich *e, Batch *b)
 static void
 update(void *arg)
 {
-	const Range *r = arg;
+	Range *r = arg;
 	Datum values[5];
 	bool isnull;
 
-	for (int i = r->from; i < r->to; i++)
+	for (r->at = r->from; r->at < r->to; r->at++)
 	{
-		LlmEnrichRow *row = r->b->rows[i];
+		LlmEnrichRow *row = r->b->rows[r->at];
 		const LlmEnrichPlans *plans;
 
 		if (!is_due(row))
@@ -186,8 +191,8 @@ update(void *arg)
 	(void) SPI_execute("SET CONSTRAINTS ALL IMMEDIATE", false, 0);
 }
 
-/* An error that others cause, through triggers, foreign keys and unique indexes, which wait: deadlock,
- * lock_timeout. */
+/* An error that others cause, through triggers, foreign keys and unique indexes, which wait: a deadlock,
+ * a lock that was not to be had. */
 static bool
 is_in_the_way(int sqlstate)
 {
@@ -195,24 +200,84 @@ is_in_the_way(int sqlstate)
 		   sqlstate == ERRCODE_LOCK_NOT_AVAILABLE;
 }
 
+static int
+compare_vain(const void *pa, const void *pb)
+{
+	const LlmEnrichRow *a = *(LlmEnrichRow *const *) pa;
+	const LlmEnrichRow *b = *(LlmEnrichRow *const *) pb;
+
+	if (a->n_vain != b->n_vain)
+		return a->n_vain < b->n_vain ? -1 : 1;
+	return a < b ? -1 : a > b;
+}
+
+/* The write of row [from, to) has failed, or that of all together. */
+static void
+blame(Batch *b, int from, int to, const ErrorData *error)
+{
+	for (int i = from; i < to; i++)
+	{
+		LlmEnrichRow *row = b->rows[i];
+
+		if (!is_due(row))
+			continue;
+		row->n_vain++;
+		if (is_in_the_way(error->sqlerrcode) &&
+			(row->n_vain < VAIN_WRITES || error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE))
+			row->hold = LLM_ENRICH_NOT_NOW;
+		else
+			fail(row, error);
+	}
+}
+
 static void
 update_range(LlmEnrich *e, Batch *b, int from, int to)
 {
-	Range r = {e, b, from, to};
-	ErrorData *error = llm_subxact_try(update, &r);
+	Range r = {e, b, from, to, from};
+	ErrorData *error;
+	bool blocked;
 
+	for (int i = from; i < to && b->n_blocked >= BLOCKED_MAX; i++)
+		b->rows[i]->hold = is_due(b->rows[i]) ? LLM_ENRICH_NOT_NOW : b->rows[i]->hold;
+	if (from == to || b->n_blocked >= BLOCKED_MAX)
+		return;
+	error = llm_subxact_try(update, &r);
 	if (error == NULL)
 		return;
 	CHECK_FOR_INTERRUPTS();
-	if (to - from > 1)
+	blocked = is_in_the_way(error->sqlerrcode);
+	if (r.at < to)
+	{
+		blame(b, r.at, r.at + 1, error);
+		update_range(e, b, from, r.at);
+		b->n_blocked += blocked;
+		update_range(e, b, r.at + 1, to);
+	}
+	else if (blocked || to - from == 1)
+	{
+		blame(b, from, to, error);
+		b->n_blocked += blocked;
+	}
+	else
 	{
 		update_range(e, b, from, from + (to - from) / 2);
 		update_range(e, b, from + (to - from) / 2, to);
 	}
-	else if (is_in_the_way(error->sqlerrcode) && ++b->rows[from]->n_vain < VAIN_WRITES)
-		b->rows[from]->hold = LLM_ENRICH_NOT_NOW;
-	else
-		fail(b->rows[from], error);
+}
+
+/* Write all together but those that others have put off: these by themselves, as it may be one that keeps
+ * others from being written, and those first that have been tried less. */
+static void
+update_all(LlmEnrich *e, Batch *b)
+{
+	int n_fresh = 0;
+
+	qsort(b->rows, b->n, sizeof(LlmEnrichRow *), compare_vain);
+	while (n_fresh < b->n && b->rows[n_fresh]->n_vain == 0)
+		n_fresh++;
+	update_range(e, b, 0, n_fresh);
+	for (int i = n_fresh; i < b->n; i++)
+		update_range(e, b, i, i + 1);
 }
 
 /* Keep the errors, and forget those of rows that are written now. */
@@ -261,6 +326,21 @@ count(LlmEnrich *e, const LlmEnrichRow *row)
 	}
 }
 
+/* Whoever waits for a lock has those of the rows that are written, and others wait for these. So it is
+ * not for long, and for less than a deadlock takes to be found: the other should not have to give way. */
+static void
+limit_waits(void)
+{
+	int ms = Max(DeadlockTimeout / 4, 1);
+	char value[32];
+
+	if (LockTimeout > 0 && LockTimeout <= ms)
+		return;
+	snprintf(value, sizeof(value), "%d", ms);
+	(void) set_config_option("lock_timeout", value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL,
+							 true, 0, false);
+}
+
 void
 llm_enrich_write(LlmEnrich *e)
 {
@@ -270,8 +350,9 @@ llm_enrich_write(LlmEnrich *e)
 	for (int i = 0; i < e->n_rows; i++)
 		if (llm_call_finished(e->rows[i].call))
 			b.rows[b.n++] = &e->rows[i];
+	limit_waits();
 	convert_all(e, &b);
-	update_range(e, &b, 0, b.n);
+	update_all(e, &b);
 	note_failures(e, &b);
 	MemoryContextSwitchTo(e->cxt);
 	if (e->stop.sqlstate != 0)

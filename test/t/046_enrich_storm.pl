@@ -1,0 +1,83 @@
+# llm_enrich beside a storm of writers: SERIALIZABLE ones, others that lock several rows in every order, foreign keys and deferred
+# triggers on both sides. No change of a writer is lost or answered by its old text, everything is done at the end, and no
+# writer meets a deadlock that llm_enrich is part of. Then what is left behind: autovacuum sees the tables, and they do not grow.
+use strict;
+use warnings;
+use LlmCluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $seed = $ENV{LLM_TEST_SEED} || time() % 100000;
+my $seconds = $ENV{LLM_TEST_FULL} ? 60 : 3;
+srand($seed);
+diag "writers for $seconds s, seed $seed";
+
+my $node = llm_cluster('storm', fault => 'slow_step=1', conf => "deadlock_timeout = '200ms'\nmax_connections = 40");
+my $rows = 300;
+
+sub one { return scalar $node->safe_psql('postgres', $_[0]); }
+
+# words: what answers refer to. Each change of a text is counted in n and in the text, and so is each answer in answers.
+$node->safe_psql('postgres', qq{
+	CREATE TABLE words (word text PRIMARY KEY, uses int DEFAULT 0);
+	CREATE TABLE docs (id int PRIMARY KEY, body text, n int DEFAULT 0, a text);
+	INSERT INTO docs SELECT i, 'row ' || i || ' v0' FROM generate_series(1, $rows) i;
+	CREATE TABLE answers (id int, n int, body text, a text);
+	CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS \$\$BEGIN INSERT INTO answers VALUES (NEW.id, NEW.n, NEW.body, NEW.a); RETURN NULL; END\$\$;
+	CREATE CONSTRAINT TRIGGER note AFTER UPDATE OF a ON docs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+	-- some rows get another text, in the order that is asked for; a round is one transaction
+	CREATE PROCEDURE storm(seconds float8, seed float8, sorted boolean, first text) LANGUAGE plpgsql AS \$\$
+	DECLARE until timestamptz := clock_timestamp() + seconds * interval '1 s'; ids int[]; i int;
+	BEGIN
+		PERFORM setseed(seed);
+		WHILE clock_timestamp() < until LOOP
+			ids := array(SELECT 1 + floor(random() * $rows)::int FROM generate_series(1, 4));
+			IF sorted THEN ids := array(SELECT x FROM unnest(ids) x ORDER BY x); END IF;
+			BEGIN
+				EXECUTE first USING ids;
+				FOREACH i IN ARRAY ids LOOP
+					UPDATE docs SET n = n + 1, body = 'row ' || id || ' v' || n + 1, a = NULL WHERE id = i;
+				END LOOP;
+			EXCEPTION WHEN deadlock_detected OR serialization_failure THEN
+				RAISE WARNING 'writer met %', SQLSTATE;
+			END;
+			COMMIT;
+			PERFORM pg_sleep(random() * 0.01);
+		END LOOP;
+	END\$\$});
+
+# Three writers and two callers at once, and then what is left to do. What the writers have met, by SQLSTATE.
+sub storm
+{
+	my ($name, $writer) = @_;
+	my %met;
+	$node->safe_psql('postgres', q{TRUNCATE answers; UPDATE docs SET n = 0, body = format('row %s v0', id), a = NULL; TRUNCATE answers});
+	my @writers = map { llm_session($node, sprintf $writer, $seconds, $_ / 10 + $seed / 1e6) } 1 .. 3;
+	my @callers = map { llm_session($node, q{CALL llm_enrich('docs', 'a', prompt => '@slow=1 {body}', batch_size => 16, concurrency => 48);} x 5) } 1 .. 2;
+	foreach (@writers)
+	{
+		my ($out, $err) = llm_session_end($_, $seconds + 60);
+		$met{$1}++ while $err =~ /(?:writer met |ERROR:  )(\w{5})/g;
+	}
+	my $err = join '', map { (llm_session_end($_, $seconds + 60))[1] } @callers;
+	unlike($err, qr/ERROR/, "$name: no call fails");
+	$node->safe_psql('postgres', q{CALL llm_enrich('docs', 'a', prompt => '{body}')});
+	is(one(q{SELECT count(*) FILTER (WHERE a = body AND body = format('row %s v%s', id, n)), (SELECT count(*) FROM answers WHERE a <> body),
+		(SELECT count(*) FROM answers WHERE a IS NULL) - sum(n), (SELECT count(*) FROM llm.failed_rows) FROM docs}),
+		"$rows|0|0|0", 'each row has the answer to what it says, and no change is lost');
+	note "$name: " . one('SELECT count(*) FILTER (WHERE a IS NULL), count(a) FROM answers') . ' changes and answers, writers met: ' . join ', ', map { "$_ $met{$_}" } sort keys %met;
+	return $met{'40P01'} // 0;
+}
+
+is(storm('writers in order', q{CALL storm(%f, %f, true, 'SELECT')}), 0, 'and no writer meets a deadlock');
+storm('writers in any order', q{CALL storm(%f, %f, false, 'SELECT')});
+storm('serializable writers', q{SET default_transaction_isolation = serializable; CALL storm(%f, %f, true, 'SELECT count(*) FROM docs WHERE id = ANY ($1)')});
+# A writer locks what answers refer to, and then rows that may be written at the same time: whoever comes second waits.
+$node->safe_psql('postgres', qq{UPDATE docs SET a = NULL; ALTER TABLE docs ADD FOREIGN KEY (a) REFERENCES words;
+	INSERT INTO words SELECT format('row %s v%s', i, n) FROM generate_series(1, $rows) i, generate_series(0, 50 * $seconds) n});
+cmp_ok(storm('foreign keys', q{CALL storm(%f, %f, true, 'SELECT FROM words WHERE word IN (SELECT body FROM docs WHERE id = ANY ($1)) ORDER BY word FOR UPDATE')}),
+	'<', $seconds, 'writers hardly ever meet a deadlock');
+llm_is_well($node, 'storms');
+$node->stop;
+done_testing();
