@@ -19,7 +19,7 @@ llm_extension($node);
 
 my $rows = 100;
 # the last row takes long enough for what shall happen before the end
-my $call = q{CALL llm_enrich('docs', 'a', expr => $$CASE id WHEN 100 THEN '@slow=100 ' ELSE '@slow=3 ' END || body$$, batch_size => 20, concurrency => 20)};
+my $call = q{CALL llm_enrich('docs', 'a', expr => $$CASE id WHEN 100 THEN '@slow=60 ' ELSE '@slow=3 ' END || body$$, batch_size => 20, concurrency => 20)};
 
 sub one { return scalar $node->safe_psql('postgres', $_[0]); }
 
