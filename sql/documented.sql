@@ -4,7 +4,7 @@
 \getenv srcdir PG_ABS_SRCDIR
 \set prepare :srcdir '/test/regress/prepare.sql'
 \i :prepare
-CREATE TEMP TABLE doc AS SELECT file, pg_read_file(:'srcdir' || '/' || file) AS body FROM unnest(ARRAY['docs/reference.md', 'docs/calls.md', 'README.md']) file;
+CREATE TEMP TABLE doc AS SELECT file, pg_read_file(:'srcdir' || '/' || file) AS body FROM unnest(ARRAY['docs/reference.md', 'docs/calls.md', 'docs/enrichment.md', 'README.md']) file;
 CREATE TEMP VIEW reference AS SELECT body FROM doc WHERE file = 'docs/reference.md';
 CREATE TEMP VIEW line AS SELECT line FROM reference, regexp_split_to_table(body, '\n') line;
 
