@@ -19,6 +19,19 @@ llm_owned_table(const char *name)
 	return OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
 }
 
+/* Names mean what they mean for us. Plans must not depend on how many rows there were when they were made:
+ * only the index will do. */
+static const char *const pins[][2] = {
+	{"search_path", "pg_catalog, pg_temp"},
+	{"enable_seqscan", "off"},
+	{"enable_bitmapscan", "off"},
+	{"enable_hashjoin", "off"},
+	{"enable_mergejoin", "off"},
+	{"enable_indexscan", "on"},
+	{"enable_nestloop", "on"},
+	{"jit", "off"},
+};
+
 void
 llm_owned_enter(const char *name, LlmOwnedUser *before)
 {
@@ -38,8 +51,9 @@ llm_owned_enter(const char *name, LlmOwnedUser *before)
 	SetUserIdAndSecContext(owner, before->context | SECURITY_LOCAL_USERID_CHANGE |
 									  SECURITY_RESTRICTED_OPERATION);
 	before->nest_level = NewGUCNestLevel();
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
+	for (Size i = 0; i < lengthof(pins); i++)
+		(void) set_config_option(pins[i][0], pins[i][1], PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_SAVE, true, 0, false);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 }

@@ -1,8 +1,8 @@
 /*
  * pg/owned.h - statements on the extension's own tables, which have no rights for anybody but their owner.
  *
- * They run as that owner, with search_path = pg_catalog, between llm_owned_enter and llm_owned_leave. An
- * error in between needs no clean-up: the end of the (sub)transaction sets user and settings back.
+ * They run as that owner, with search_path = pg_catalog and planner settings of their own, between
+ * llm_owned_enter and llm_owned_leave. An error in between needs no clean-up: the end of the (sub)transaction sets user and settings back.
  */
 #ifndef LLM_PG_OWNED_H
 #define LLM_PG_OWNED_H

@@ -307,30 +307,30 @@ tell_shared(const LlmEnrich *e, double as_written)
 								as_written * (double) u->prompt_tokens)));
 }
 
-void
-llm_enrich_await(LlmEnrich *e)
+bool
+llm_enrich_ready(const LlmEnrich *e, TimestampTz since)
 {
-	TimestampTz began = GetCurrentTimestamp();
+	int n_unanswered = count_unanswered(e);
+	int n_late = 0;
+
+	for (int i = 0; i < e->n_rows; i++)
+		n_late += e->rows[i].hold == LLM_ENRICH_NOT_NOW ? 1 : 0;
+	return n_unanswered == 0 || e->n_rows - n_unanswered - n_late >= e->batch_size ||
+		   (e->n_rows > n_unanswered &&
+			GetCurrentTimestamp() >= TimestampTzPlusMilliseconds(since, WRITE_MS));
+}
+
+void
+llm_enrich_wait(LlmEnrich *e, TimestampTz since)
+{
+	int64 waited_ms = (GetCurrentTimestamp() - since) / 1000;
 	int i = 0;
 
-	llm_enrich_progress_show(e, LLM_PROGRESS_GENERATING);
 	InvalidateCatalogSnapshot();
-	for (;;)
-	{
-		int n_unanswered = count_unanswered(e);
-		int64 waited_ms = (GetCurrentTimestamp() - began) / 1000;
-		int n_late = 0;
-
-		for (int k = 0; k < e->n_rows; k++)
-			n_late += e->rows[k].hold == LLM_ENRICH_NOT_NOW ? 1 : 0;
-		if (n_unanswered == 0 || e->n_rows - n_unanswered - n_late >= e->batch_size ||
-			(e->n_rows > n_unanswered && waited_ms >= WRITE_MS))
-			break;
-		while (llm_call_finished(e->rows[i].call))
-			i++;
-		/* The oldest may be slow: others are looked at soon, by what has been waited for. */
-		(void) llm_call_wait_at_most(e->rows[i].call, (int) Min(1 + waited_ms / 8, TICK_MS));
-	}
+	while (llm_call_finished(e->rows[i].call))
+		i++;
+	/* The oldest may be slow: others are looked at soon, by what has been waited for. */
+	(void) llm_call_wait_at_most(e->rows[i].call, (int) Min(1 + waited_ms / 8, TICK_MS));
 }
 
 void
@@ -358,6 +358,7 @@ run_pass(LlmEnrich *e, bool stops)
 	for (;;)
 	{
 		int64 claimed = e->n_claimed;
+		TimestampTz since;
 		bool more;
 
 		CHECK_FOR_INTERRUPTS();
@@ -366,7 +367,10 @@ run_pass(LlmEnrich *e, bool stops)
 			return;
 		if (e->n_rows == 0)
 			continue;
-		llm_enrich_await(e);
+		llm_enrich_progress_show(e, LLM_PROGRESS_GENERATING);
+		since = GetCurrentTimestamp();
+		while (!llm_enrich_ready(e, since))
+			llm_enrich_wait(e, since);
 		llm_enrich_progress_show(e, LLM_PROGRESS_WRITING);
 		begin(e);
 		llm_enrich_write(e);

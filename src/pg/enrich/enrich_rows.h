@@ -55,6 +55,7 @@ typedef struct LlmEnrichRow
 	Datum value;
 	LlmFailure failure; /* sqlstate 0 = none */
 	int attempts;       /* that have failed, when it is noted */
+	void *entries;      /* a worker's: what it is done for; memory of the row */
 } LlmEnrichRow;
 
 typedef struct LlmEnrich
@@ -103,8 +104,10 @@ typedef struct LlmEnrich
 extern bool llm_enrich_check_call(LlmEnrich *e);
 /* How many rows may be claimed now; 0 = not enough to begin with. */
 extern int llm_enrich_room(const LlmEnrich *e);
-/* Wait without a snapshot until a batch is finished, or all rows are, or some for long. */
-extern void llm_enrich_await(LlmEnrich *e);
+/* Whether it is time to write: a batch is finished, or all rows are, or some and long since the time. */
+extern bool llm_enrich_ready(const LlmEnrich *e, TimestampTz since);
+/* When it is not: wait for a moment, without a snapshot. */
+extern void llm_enrich_wait(LlmEnrich *e, TimestampTz since);
 /* When all that is left is locked by others, sleep for a moment. */
 extern void llm_enrich_rest(LlmEnrich *e);
 

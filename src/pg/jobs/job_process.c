@@ -25,8 +25,7 @@
 	"the tables of schema llm are of another version of llm_infer than its library"
 
 /* Settings of roles and databases come in by ALTER ROLE and ALTER DATABASE. Jobs carry what they were
- * submitted with. Plans must not depend on how many rows there were when they were made: only the
- * index will do. */
+ * submitted with. */
 static const struct
 {
 	const char *name;
@@ -36,17 +35,11 @@ static const struct
 	{"search_path", "pg_catalog, pg_temp"},
 	{"default_transaction_read_only", "off"},
 	{"default_transaction_isolation", "read committed"},
+	{"row_security", "on"},
 	{"lock_timeout", "0"},
 	{"statement_timeout", "0"},
 	{"idle_in_transaction_session_timeout", "0"},
 	{"transaction_timeout", "0"},
-	{"enable_seqscan", "off"},
-	{"enable_bitmapscan", "off"},
-	{"enable_hashjoin", "off"},
-	{"enable_mergejoin", "off"},
-	{"enable_indexscan", "on"},
-	{"enable_nestloop", "on"},
-	{"jit", "off"},
 	{"llm_infer.default_model", ""},
 	{"llm_infer.max_tokens", "-1"},
 	{"llm_infer.temperature", "-1"},

@@ -208,7 +208,7 @@ llm_job_table_lanes(int *n)
 
 	llm_job_table_enter(&before);
 	*n = llm_owned_run(&q, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
-	lanes = MemoryContextAlloc(cxt, sizeof(LlmJobLane) * Max(*n, 1));
+	lanes = MemoryContextAllocZero(cxt, sizeof(LlmJobLane) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
 	{
 		bool isnull;

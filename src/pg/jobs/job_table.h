@@ -73,7 +73,8 @@ extern bool llm_job_table_cancel(int64 id);
 typedef struct LlmJobLane
 {
 	Oid owner;
-	TimestampTz due; /* of its earliest queued job; DT_NOEND = all are running */
+	int64 task;      /* id of the enrichment, 0 = the owner's jobs */
+	TimestampTz due; /* of the earliest that is queued; DT_NOEND = all are running */
 } LlmJobLane;
 
 /* One per owner with unfinished jobs, in the order of owners: [*n] in CurrentMemoryContext. */

@@ -1,11 +1,11 @@
 /*
- * pg/jobs/launcher.c - the background worker of a database that starts workers of roles.
+ * pg/jobs/launcher.c - the background worker of a database that starts the others.
  *
- * It runs no user's code and connects as a superuser: it only looks at llm.job_queue, and writes the memo
- * (pg/memo/memo.h). One turn: queue what lost its worker, see which owners have jobs that are due, start
- * their workers, those that were served longest ago first, remove expired jobs, write answers that wait
- * in the memo's ring, sleep until something is due. It ends when nothing is queued and no prepared
- * transaction could queue something.
+ * It runs no user's code and connects as a superuser: it only looks at our own tables, and writes the memo
+ * (pg/memo/memo.h). One turn: queue what lost its worker, see which owners have jobs that are due and which
+ * enrichments have rows that are, start their workers, those that were served longest ago first, remove
+ * expired jobs, write answers that wait in the memo's ring, sleep until something is due. It ends when nothing
+ * is queued and no prepared transaction could queue something.
  */
 #include "postgres.h"
 
@@ -19,6 +19,7 @@
 #include "pg/jobs/job_process.h"
 #include "pg/jobs/job_table.h"
 #include "pg/memo/memo.h"
+#include "pg/standing/standing_queue.h"
 #include "pg/workers.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
@@ -37,10 +38,11 @@ LLM_EXPORTS_END
 #define EXPIRING_MS 20   /* the same, while there are more */
 #define GIVE_WAY_MS 1000 /* without a single worker, before another database may try; up to twice */
 
-/* An owner that has been served. */
+/* What has been served. */
 typedef struct Served
 {
 	Oid owner;
+	int64 task;
 	TimestampTz when;
 } Served;
 
@@ -49,7 +51,7 @@ static TimestampTz placeless_since; /* no worker could be started, and none runs
 static MemoryContext turn_cxt;
 
 static Served *
-served_of(Oid owner)
+served_of(const LlmJobLane *lane)
 {
 	MemoryContext old;
 	Served *s;
@@ -58,12 +60,13 @@ served_of(Oid owner)
 	foreach (lc, served)
 	{
 		s = lfirst(lc);
-		if (s->owner == owner)
+		if (s->owner == lane->owner && s->task == lane->task)
 			return s;
 	}
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	s = palloc0(sizeof(Served));
-	s->owner = owner;
+	s->owner = lane->owner;
+	s->task = lane->task;
 	served = lappend(served, s);
 	MemoryContextSwitchTo(old);
 	return s;
@@ -72,8 +75,8 @@ served_of(Oid owner)
 static int
 compare_lanes(const void *a, const void *b)
 {
-	TimestampTz x = served_of(((const LlmJobLane *) a)->owner)->when;
-	TimestampTz y = served_of(((const LlmJobLane *) b)->owner)->when;
+	TimestampTz x = served_of(a)->when;
+	TimestampTz y = served_of(b)->when;
 
 	return x < y ? -1 : x > y;
 }
@@ -90,26 +93,32 @@ release_lost(void)
 			llm_job_table_release(owners[i]);
 }
 
-/* May a worker connect as the role? Else its jobs fail, or wait. */
+/* May a worker connect as the owner? Else jobs fail, or wait; enrichments wait. */
 static bool
-check_role(Oid role)
+check_owner(const LlmJobLane *lane)
 {
-	HeapTuple tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(role));
+	HeapTuple tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(lane->owner));
 	Form_pg_authid form;
 	bool ok;
 
 	if (!HeapTupleIsValid(tuple))
 	{
-		llm_job_table_fail_all(role, ERRCODE_UNDEFINED_OBJECT,
-							   psprintf("role with OID %u does not exist", role));
-		llm_workers_finished();
+		char *reason = psprintf("role with OID %u does not exist", lane->owner);
+
+		if (lane->task != 0)
+			llm_workers_pause(lane->owner, lane->task, reason, ROLE_MS);
+		else
+		{
+			llm_job_table_fail_all(lane->owner, ERRCODE_UNDEFINED_OBJECT, reason);
+			llm_workers_finished();
+		}
 		return false;
 	}
 	form = (Form_pg_authid) GETSTRUCT(tuple);
 	ok = form->rolcanlogin;
 	if (!ok)
-		llm_workers_pause(role, 0, psprintf("role \"%s\" may not log in", NameStr(form->rolname)),
-						  ROLE_MS);
+		llm_workers_pause(lane->owner, lane->task,
+						  psprintf("role \"%s\" may not log in", NameStr(form->rolname)), ROLE_MS);
 	ReleaseSysCache(tuple);
 	return ok;
 }
@@ -130,10 +139,13 @@ expire(void)
 	return false;
 }
 
-/* What the table says; false when it was locked. In turn_cxt. */
+/* What the tables say; false when llm.job_queue was locked. In turn_cxt. */
 static bool
 look(LlmJobLane **lanes, int *n, bool *prepared, bool *expiring, long *memo_ms)
 {
+	LlmJobLane *standing;
+	int n_standing;
+
 	MemoryContextReset(turn_cxt);
 	if (!llm_job_process_begin("looking for jobs"))
 		return false;
@@ -142,9 +154,13 @@ look(LlmJobLane **lanes, int *n, bool *prepared, bool *expiring, long *memo_ms)
 	*expiring = expire();
 	*memo_ms = llm_memo_flush();
 	*lanes = llm_job_table_lanes(n);
+	standing = llm_standing_queue_lanes(&n_standing);
+	*lanes = repalloc(*lanes, sizeof(LlmJobLane) * Max(*n + n_standing, 1));
+	memcpy(*lanes + *n, standing, sizeof(LlmJobLane) * n_standing);
+	*n += n_standing;
 	*prepared = *n == 0 && llm_job_table_prepared();
 	for (int i = 0; i < *n; i++)
-		if ((*lanes)[i].due != DT_NOEND && !check_role((*lanes)[i].owner))
+		if ((*lanes)[i].due != DT_NOEND && !check_owner(&(*lanes)[i]))
 			(*lanes)[i].due = DT_NOEND;
 	llm_job_process_end();
 	llm_memo_flushed();
@@ -170,11 +186,11 @@ start_workers(LlmJobLane *lanes, int n)
 			next = Min(next, TimestampDifferenceMilliseconds(now, lanes[i].due) + 1);
 			continue;
 		}
-		if (llm_workers_find(MyDatabaseId, lanes[i].owner, 0, &w) && w.state == LLM_WORKER_PAUSED &&
-			w.until > now)
+		if (llm_workers_find(MyDatabaseId, lanes[i].owner, lanes[i].task, &w) &&
+			w.state == LLM_WORKER_PAUSED && w.until > now)
 			next = Min(next, TimestampDifferenceMilliseconds(now, w.until) + 1);
-		else if (llm_workers_start(lanes[i].owner, 0))
-			served_of(lanes[i].owner)->when = now;
+		else if (llm_workers_start(lanes[i].owner, lanes[i].task))
+			served_of(&lanes[i])->when = now;
 		else
 		{
 			llm_workers_ask_yield();
@@ -184,7 +200,7 @@ start_workers(LlmJobLane *lanes, int n)
 	return next;
 }
 
-/* Entries of roles that have no jobs say nothing any more. True when a worker runs, or starts. */
+/* Entries of what has nothing to do say nothing any more. True when a worker runs, or starts. */
 static bool
 tidy(const LlmJobLane *lanes, int n)
 {
@@ -194,7 +210,7 @@ tidy(const LlmJobLane *lanes, int n)
 
 	for (int i = 0; i < n_entries; i++)
 	{
-		bool has_jobs = false;
+		bool has_work = false;
 
 		if (!OidIsValid(list[i].role))
 			continue;
@@ -204,8 +220,9 @@ tidy(const LlmJobLane *lanes, int n)
 			continue;
 		}
 		for (int j = 0; j < n; j++)
-			has_jobs = has_jobs || lanes[j].owner == list[i].role;
-		if (!has_jobs)
+			has_work =
+				has_work || (lanes[j].owner == list[i].role && lanes[j].task == list[i].task);
+		if (!has_work)
 			llm_workers_forget_pause(list[i].role, list[i].task);
 	}
 	return any;

@@ -6,6 +6,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "pg/jobs/job_table.h"
+#include "pg/owned.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/snapmgr.h"
@@ -190,6 +191,27 @@ llm_standing_defs_list(int *n)
 	static SPIPlanPtr plan = NULL;
 
 	return select_rows(&plan, SELECT_COLUMNS " ORDER BY id", InvalidOid, (Datum) 0, n);
+}
+
+TransactionId
+llm_standing_defs_version(int64 id, bool lock)
+{
+	static LlmOwnedStatement look = {
+		"SELECT xmin FROM llm.enrichment_defs WHERE id = $1 AND active", 1, {INT8OID}};
+	static LlmOwnedStatement take = {"SELECT xmin FROM llm.enrichment_defs "
+									 "WHERE id = $1 AND active FOR NO KEY UPDATE SKIP LOCKED",
+									 1,
+									 {INT8OID}};
+	Datum value = Int64GetDatum(id);
+	TransactionId version = InvalidTransactionId;
+	LlmOwnedUser before;
+	bool isnull;
+
+	llm_job_table_enter(&before);
+	if (llm_owned_run(lock ? &take : &look, &value, NULL, LLM_OWNED_OF_TRANSACTION) > 0)
+		version = DatumGetTransactionId(llm_owned_value(0, 1, &isnull));
+	llm_owned_leave(&before);
+	return version;
 }
 
 /* ---- writing ---- */

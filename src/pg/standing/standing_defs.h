@@ -10,6 +10,7 @@
 
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "pg/options.h"
 
 typedef struct LlmStandingDef
@@ -37,6 +38,10 @@ typedef struct LlmStandingDef
  * NULL when there is none. */
 extern LlmStandingDef *llm_standing_defs_read(int64 id);
 extern LlmStandingDef *llm_standing_defs_find(const char *name);
+
+/* Which version of an active definition is there, for comparison; 0 = none, or paused. With lock its row is
+ * locked for this transaction, and 0 while another transaction has it locked. */
+extern TransactionId llm_standing_defs_version(int64 id, bool lock);
 
 /* All definitions of the database, [*n] in CurrentMemoryContext: for the launcher. */
 extern LlmStandingDef *llm_standing_defs_list(int *n);

@@ -1,0 +1,123 @@
+/*
+ * pg/standing/standing_keys.c - look up rows by their keys, through the index of the primary key.
+ *
+ * A key is a value of jsonb with the columns of the primary key. It becomes columns of their types, which are
+ * compared by the operators of the index. All of that runs as the owner of the enrichment.
+ */
+#include "postgres.h"
+
+#include "pg/standing/standing_keys.h"
+
+#include "access/genam.h"
+#include "access/stratnum.h"
+#include "catalog/pg_constraint.h"
+#include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+#include "utils/syscache.h"
+
+/* Append "OPERATOR(schema.=)", the equality of column i of an index. */
+static void
+append_operator(StringInfo sql, Relation index, int i)
+{
+	Oid type = index->rd_opcintype[i];
+	Oid oid = get_opfamily_member(index->rd_opfamily[i], type, type, BTEqualStrategyNumber);
+	HeapTuple tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(oid));
+	Form_pg_operator form;
+
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("primary key \"%s\" has no operator of equality",
+							   RelationGetRelationName(index))));
+	form = (Form_pg_operator) GETSTRUCT(tuple);
+	appendStringInfo(sql, " OPERATOR(%s.%s) ",
+					 quote_identifier(get_namespace_name(form->oprnamespace)),
+					 NameStr(form->oprname));
+	ReleaseSysCache(tuple);
+}
+
+/* "columns" of the key with their types, and the condition that a row of alias has them. */
+static void
+write_key(const LlmEnrichTarget *t, const char *from, StringInfo columns, StringInfo condition)
+{
+	Oid constraint = InvalidOid;
+	Relation index;
+
+	if (get_primary_key_attnos(t->relid, true, &constraint) == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("table \"%s\" has no primary key", t->name)));
+	index = index_open(get_constraint_index(constraint), AccessShareLock);
+	for (int i = 0; i < index->rd_index->indnkeyatts; i++)
+	{
+		AttrNumber attno = index->rd_index->indkey.values[i];
+		const char *name = quote_identifier(get_attname(t->relid, attno, false));
+
+		appendStringInfo(columns, "%s%s %s", i == 0 ? "" : ", ", name,
+						 format_type_extended(get_atttype(t->relid, attno), -1,
+											  FORMAT_TYPE_TYPEMOD_GIVEN |
+												  FORMAT_TYPE_FORCE_QUALIFY));
+		appendStringInfo(condition, "%s%s.%s", i == 0 ? "" : " AND ", t->alias, name);
+		append_operator(condition, index, i);
+		appendStringInfo(condition, "%s.%s", from, name);
+	}
+	index_close(index, AccessShareLock);
+}
+
+/* The user's own SQL is in a subquery over the table alone: no name of ours is nearer to it. */
+static char *
+write_query(const LlmEnrichTarget *t)
+{
+	const char *from = strcmp(t->name, "llm_key") == 0 ? "llm_keys" : "llm_key";
+	StringInfoData columns;
+	StringInfoData condition;
+
+	initStringInfo(&columns);
+	initStringInfo(&condition);
+	write_key(t, from, &columns, &condition);
+	return psprintf(
+		"SELECT llm_list.i, llm_row.* FROM pg_catalog.unnest($1) WITH ORDINALITY AS "
+		"llm_list (key, i), LATERAL pg_catalog.jsonb_to_record(llm_list.key) AS %s (%s), "
+		"LATERAL (SELECT %s.tableoid, %s.ctid, %s AND (%s) IS NOT NULL FROM %s WHERE %s) "
+		"AS llm_row (t, c, wanted)",
+		from, columns.data, t->alias, t->alias, t->wanted, t->prompt, t->table, condition.data);
+}
+
+LlmStandingFound *
+llm_standing_keys_find(const LlmEnrichTarget *t, SPIPlanPtr *plan, Datum *keys, int n, int *n_found)
+{
+	Oid type = JSONBARRAYOID;
+	Datum value = PointerGetDatum(construct_array(keys, n, JSONBOID, -1, false, TYPALIGN_INT));
+	LlmStandingFound *found;
+	int rc;
+
+	if (*plan == NULL)
+	{
+		const char *sql = write_query(t);
+
+		*plan = SPI_prepare(sql, 1, &type);
+		if (*plan == NULL || SPI_keepplan(*plan) != 0)
+			elog(ERROR, "could not prepare \"%s\": %s", sql, SPI_result_code_string(SPI_result));
+	}
+	rc = SPI_execute_plan(*plan, &value, NULL, false, 0);
+	if (rc < 0)
+		elog(ERROR, "could not look for rows: %s", SPI_result_code_string(rc));
+	*n_found = (int) SPI_processed;
+	found = palloc(sizeof(LlmStandingFound) * Max(*n_found, 1));
+	for (int i = 0; i < *n_found; i++)
+	{
+		HeapTuple row = SPI_tuptable->vals[i];
+		TupleDesc desc = SPI_tuptable->tupdesc;
+		bool isnull;
+
+		found[i].key = (int) DatumGetInt64(SPI_getbinval(row, desc, 1, &isnull)) - 1;
+		found[i].place.table = DatumGetObjectId(SPI_getbinval(row, desc, 2, &isnull));
+		ItemPointerCopy((ItemPointer) DatumGetPointer(SPI_getbinval(row, desc, 3, &isnull)),
+						&found[i].place.tid);
+		found[i].wanted = DatumGetBool(SPI_getbinval(row, desc, 4, &isnull)) && !isnull;
+	}
+	SPI_freetuptable(SPI_tuptable);
+	return found;
+}

@@ -1,0 +1,23 @@
+/* pg/standing/standing_keys.h - from the keys of llm.enrich_queue to the rows that have them. */
+#ifndef LLM_PG_STANDING_STANDING_KEYS_H
+#define LLM_PG_STANDING_STANDING_KEYS_H
+
+#include "postgres.h"
+
+#include "executor/spi.h"
+#include "pg/enrich/enrich_rows.h"
+
+/* A row that has one of the keys. */
+typedef struct LlmStandingFound
+{
+	int key; /* its number */
+	LlmEnrichPlace place;
+	bool wanted; /* it has a prompt, and the filter lets it through */
+} LlmStandingFound;
+
+/* The rows of the target's table with keys [n] (jsonb) that the current user sees, each key's once for every
+ * table that has it: [*n_found] in CurrentMemoryContext. The plan is kept in *plan. */
+extern LlmStandingFound *llm_standing_keys_find(const LlmEnrichTarget *t, SPIPlanPtr *plan,
+												Datum *keys, int n, int *n_found);
+
+#endif

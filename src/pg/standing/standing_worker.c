@@ -1,0 +1,314 @@
+/*
+ * pg/standing/standing_worker.c - the background worker of a standing enrichment, a session of its owner.
+ *
+ * It is the loop of llm_enrich (pg/enrich/enrich_rows.h) with two lists in turn: rows whose target is NULL,
+ * while the definition asks for that, and rows whose keys are in llm.enrich_queue. In between its short
+ * transactions it holds nothing but the leases of the rows in work.
+ *
+ * What is wrong with the definition pauses that, until somebody resumes it; what is wrong with the server or
+ * the engine ends the worker, and it comes again after a while. What is wrong with a row is the row's. When
+ * the definition or its table's name has changed the worker ends, and the next begins with what is there.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pg/compat.h"
+#include "pg/enrich/enrich_progress.h"
+#include "pg/enrich/enrich_rows.h"
+#include "pg/jobs/job_process.h"
+#include "pg/standing/standing_claim.h"
+#include "pg/standing/standing_defs.h"
+#include "pg/standing/standing_queue.h"
+#include "pg/workers.h"
+#include "storage/ipc.h"
+#include "storage/lmgr.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+LLM_EXPORTS_BEGIN
+extern PGDLLEXPORT void llm_standing_main(Datum arg);
+LLM_EXPORTS_END
+
+#define LOOK_MS 1000 /* between looks that nothing has asked for */
+#define IDLE_MS 2000 /* without a row before the end */
+#define LOCKED_MS 50 /* before the next try at a table that others have locked */
+
+/* ---- beginning ---- */
+
+/* Read the definition, and look at what it is about; false when it is not to be worked on. In a transaction. */
+static bool
+open_definition(LlmStanding *s, int64 id)
+{
+	MemoryContext old = MemoryContextSwitchTo(s->e.cxt);
+	LlmStandingDef *def;
+
+	s->id = id;
+	s->version = llm_standing_defs_version(id, false);
+	def = llm_standing_defs_read(id);
+	if (s->version == InvalidTransactionId || def == NULL || !def->active ||
+		def->owner != GetUserId())
+		return false;
+	SetConfigOption("search_path", def->search_path, PGC_USERSET, PGC_S_SESSION);
+	s->backfill = def->backfill;
+	s->e.enrichment = id;
+	s->e.batch_size = def->batch_size;
+	s->e.concurrency = def->concurrency;
+	s->e.max_rows = -1;
+	s->e.started = GetCurrentTimestamp();
+	memcpy(s->e.args, def->args, sizeof(s->e.args));
+	(void) llm_enrich_check_call(&s->e);
+	s->e.target = llm_enrich_target_open(def->relation, NameStr(def->target), def->prompt,
+										 def->expr, def->filter);
+	llm_enrich_rows_begin(&s->e);
+	MemoryContextSwitchTo(old);
+	return true;
+}
+
+/* ---- transactions ---- */
+
+bool
+llm_standing_begin(LlmStanding *s, const char *activity)
+{
+	if (!llm_job_process_begin(activity))
+	{
+		llm_job_process_sleep(LOCKED_MS);
+		return false;
+	}
+	if (!ConditionalLockRelationOid(s->e.target->relid, RowExclusiveLock))
+	{
+		llm_job_process_end();
+		llm_job_process_sleep(LOCKED_MS);
+		return false;
+	}
+	AcceptInvalidationMessages();
+	s->over = llm_standing_defs_version(s->id, false) != s->version ||
+			  !llm_enrich_target_same(s->e.target);
+	if (s->over)
+	{
+		llm_job_process_end();
+		return false;
+	}
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	MemoryContextReset(s->e.work);
+	MemoryContextSwitchTo(s->e.work);
+	return true;
+}
+
+void
+llm_standing_end(LlmStanding *s)
+{
+	SPI_finish();
+	MemoryContextSwitchTo(s->e.cxt);
+	llm_job_process_end();
+	MemoryContextSwitchTo(s->e.cxt);
+}
+
+/* ---- writing ---- */
+
+/* What becomes of the entries of a row that was written, or could not be. */
+static void
+settle_entries(const LlmStanding *s, LlmStandingChanges *c, const LlmEnrichRow *row)
+{
+	const LlmFailure *f = llm_call_failure(row->call);
+
+	if (row->hold == LLM_ENRICH_NOT_NOW || (f != NULL && !llm_failure_hideable(f)))
+		return;
+	if (row->entries != NULL)
+		llm_standing_queue_remove(c, row->entries);
+	if (row->hold == LLM_ENRICH_LOST)
+		llm_standing_queue_add(c, row->key, 0); /* gone, or other than it was */
+	else if (row->failure.sqlstate != 0 && row->attempts < s->e.max_attempts)
+		llm_standing_queue_add(c, row->key, llm_workers_backoff_ms(row->attempts));
+}
+
+static void
+write_rows(LlmStanding *s)
+{
+	LlmStandingChanges changes = {.id = s->id};
+	LlmEnrich *e = &s->e;
+	int64 written = e->n_written;
+
+	llm_enrich_progress_show(e, LLM_PROGRESS_WRITING);
+	if (!llm_standing_begin(s, "writing rows"))
+		return;
+	llm_enrich_write(e);
+	for (int i = 0; i < e->n_rows; i++)
+		if (llm_call_finished(e->rows[i].call))
+			settle_entries(s, &changes, &e->rows[i]);
+	llm_standing_queue_change(&changes);
+	llm_standing_end(s);
+	llm_enrich_settle(e);
+	if (e->n_written > written)
+		llm_workers_well();
+}
+
+/* ---- the loop ---- */
+
+/* Quotas change, and hold nothing for ever. */
+static void
+renew_calls(LlmStanding *s)
+{
+	if (s->e.n_rows == 0 || !llm_standing_begin(s, "looking for changes"))
+		return;
+	for (int i = 0; i < s->e.n_rows; i++)
+		llm_call_renew(s->e.rows[i].call);
+	llm_standing_end(s);
+}
+
+static void
+work(LlmStanding *s)
+{
+	LlmEnrich *e = &s->e;
+	TimestampTz looked = GetCurrentTimestamp();
+	TimestampTz busy = looked;
+	TimestampTz wrote = looked; /* or tried to */
+
+	s->queue_more = true;
+	while (!s->over && e->stop.sqlstate == 0)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		bool claiming = !llm_workers_must_yield();
+		bool claimed;
+
+		llm_job_process_check();
+		if (now >= TimestampTzPlusMilliseconds(looked, LOOK_MS))
+		{
+			renew_calls(s);
+			looked = now;
+			s->queue_more = true;
+			s->place.go_on = false;
+		}
+		s->queue_more = llm_workers_take_wake() || s->queue_more;
+		claimed = claiming && llm_standing_claim(s);
+		if (claimed || e->n_rows > 0)
+			busy = now;
+		if (e->n_rows > 0 && !llm_enrich_ready(e, wrote))
+		{
+			llm_enrich_progress_show(e, LLM_PROGRESS_GENERATING);
+			llm_enrich_wait(e, wrote);
+		}
+		else if (e->n_rows > 0)
+		{
+			write_rows(s);
+			wrote = GetCurrentTimestamp();
+			if (!claimed)
+				llm_enrich_rest(e);
+		}
+		else if (!claimed && (!claiming || now >= TimestampTzPlusMilliseconds(busy, IDLE_MS)))
+			break;
+		else if (!claimed && !s->over)
+		{
+			llm_enrich_progress_show(e, LLM_PROGRESS_WAITING);
+			llm_job_process_sleep(LOOK_MS);
+		}
+	}
+}
+
+/* ---- ends ---- */
+
+/* True when it will be the same another time, whatever the server's state. */
+static bool
+is_of_definition(int sqlstate)
+{
+	switch (ERRCODE_TO_CATEGORY(sqlstate))
+	{
+		case ERRCODE_CONNECTION_EXCEPTION:
+		case ERRCODE_TRANSACTION_ROLLBACK:
+		case ERRCODE_INSUFFICIENT_RESOURCES:
+		case ERRCODE_OPERATOR_INTERVENTION:
+		case ERRCODE_SYSTEM_ERROR:
+		case ERRCODE_INTERNAL_ERROR:
+			return false;
+		default:
+			return sqlstate != ERRCODE_LOCK_NOT_AVAILABLE;
+	}
+}
+
+/* Pause the definition in a transaction of its own. */
+static void
+pause_definition(int64 id, const char *reason)
+{
+	ereport(LOG, (errmsg("llm_infer: enrichment " INT64_FORMAT " is paused: %s", id, reason)));
+	while (!llm_job_process_begin("pausing the enrichment"))
+	{
+		llm_job_process_sleep(LOOK_MS);
+		llm_job_process_check();
+	}
+	llm_standing_defs_pause(id, reason);
+	llm_job_process_end();
+}
+
+/* What nobody's row is to blame for; hint may be NULL. */
+static void
+end_by(int64 id, bool of_definition, const char *message, const char *hint)
+{
+	char *reason = hint == NULL ? pstrdup(message) : psprintf("%s (%s)", message, hint);
+
+	if (of_definition)
+		pause_definition(id, reason);
+	else
+		llm_workers_end_paused(reason);
+}
+
+/* The engine's own reasons: the model or the call is at fault, or the engine is away. */
+static void
+end_by_stop(int64 id, const LlmFailure *f)
+{
+	end_by(id,
+		   f->sqlstate != ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE &&
+			   f->sqlstate != ERRCODE_CONFIGURATION_LIMIT_EXCEEDED && is_of_definition(f->sqlstate),
+		   f->message, f->hint);
+}
+
+static void
+run(LlmStanding *s, int64 id)
+{
+	bool open;
+
+	while (!llm_job_process_begin("opening an enrichment"))
+	{
+		llm_job_process_sleep(LOOK_MS);
+		llm_job_process_check();
+	}
+	open = open_definition(s, id);
+	llm_job_process_end();
+	if (open)
+		work(s);
+}
+
+void
+llm_standing_main(Datum arg)
+{
+	static LlmStanding standing;
+	LlmStanding *s = &standing;
+	Oid role;
+	int64 id;
+
+	llm_job_process_connect(DatumGetObjectId(arg), &role, &id);
+	s->e.cxt =
+		AllocSetContextCreate(TopMemoryContext, "llm_infer enrichment", ALLOCSET_DEFAULT_SIZES);
+	PG_TRY();
+	{
+		run(s, id);
+		if (s->e.stop.sqlstate != 0)
+			end_by_stop(id, &s->e.stop);
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		MemoryContextSwitchTo(s->e.cxt);
+		error = CopyErrorData();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		MemoryContextSwitchTo(s->e.cxt);
+		end_by(id, is_of_definition(error->sqlerrcode), error->message, error->hint);
+	}
+	PG_END_TRY();
+	proc_exit(0);
+}
