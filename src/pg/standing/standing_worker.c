@@ -19,8 +19,10 @@
 #include "pg/enrich/enrich_rows.h"
 #include "pg/jobs/job_process.h"
 #include "pg/standing/standing_claim.h"
+#include "pg/standing/standing_ddl.h"
 #include "pg/standing/standing_defs.h"
 #include "pg/standing/standing_queue.h"
+#include "pg/standing/standing_trigger.h"
 #include "pg/workers.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
@@ -52,6 +54,12 @@ open_definition(LlmStanding *s, int64 id)
 	if (s->version == InvalidTransactionId || def == NULL || !def->active ||
 		def->owner != GetUserId())
 		return false;
+	if (!llm_standing_ddl_present(id, def->relation))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+						errmsg("the table has lost the triggers of the enrichment"),
+						errhint("llm_enrich_resume creates them again.")));
+	llm_standing_trigger_suspend(id);
+	llm_standing_trigger_pin(GUC_ACTION_SET);
 	SetConfigOption("search_path", def->search_path, PGC_USERSET, PGC_S_SESSION);
 	s->backfill = def->backfill;
 	s->e.enrichment = id;
