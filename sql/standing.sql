@@ -243,6 +243,14 @@ REVOKE pg_read_all_stats FROM regress_llm_other;
 SET ROLE regress_llm_other;
 SELECT name, prompt FROM llm.enrichments ORDER BY 1;
 SELECT llm_enrich_pause('mine'), error_of($$SELECT llm_enrich_alter('mine', batch_size => 2)$$), error_of($$SELECT llm_enrich_retry_failed('mine')$$);
+-- planning runs functions: as the owner, whoever looks at the definition
+RESET ROLE;
+CREATE FUNCTION planned() RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$BEGIN IF current_user <> 'regress_llm_standing' THEN RAISE 'planned as %', current_user; END IF; RETURN 'x'; END$$;
+SET ROLE regress_llm_standing;
+SELECT llm_enrich_alter('mine', expr => 'planned() || body');
+RESET ROLE;
+SELECT llm_enrich_resume('mine'), llm_enrich_pause('mine');
+SET ROLE regress_llm_other;
 -- a trigger that somebody else makes with the number of another's enrichment does nothing
 CREATE TABLE foreign_rows (id int PRIMARY KEY, a text);
 SELECT format('CREATE TRIGGER t AFTER INSERT ON foreign_rows REFERENCING NEW TABLE AS llm_new FOR EACH STATEMENT EXECUTE FUNCTION llm.enrich_changed(%L)', id) FROM (SELECT 1 AS id) d \gexec
@@ -320,7 +328,7 @@ SELECT llm_enrich_drop('papers');
 DROP TABLE "Other place".papers, "Other place"."Big ""T""", "Other place".p3, late, moving, moving2, parent, child, grandchild, stepchild, keys, shared, foreign_rows, keyless, brief, typed;
 DROP SCHEMA evil CASCADE;
 DROP SCHEMA "Other place" CASCADE;
-DROP FUNCTION queued, paused, restamp;
+DROP FUNCTION queued, paused, restamp, planned;
 REVOKE ALL ON FOREIGN SERVER echo FROM regress_llm_standing, regress_llm_other;
 DROP ROLE regress_llm_standing, regress_llm_other;
 SELECT count(*) FROM llm.enrichment_defs, llm.enrich_queue;

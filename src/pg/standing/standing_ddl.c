@@ -258,6 +258,7 @@ follow_alter(const AlterTableStmt *stmt)
 					follow_attach(relid, other);
 				break;
 			case AT_DetachPartition:
+			case AT_DetachPartitionFinalize:
 				other = oid_of((Node *) castNode(PartitionCmd, cmd->def)->name);
 				if (OidIsValid(other))
 					follow_detach(other);

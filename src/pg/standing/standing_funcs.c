@@ -234,14 +234,17 @@ try_query(const LlmEnrichTarget *t, const char *sql, MemoryContext cxt)
 	return sources;
 }
 
-/* Raise what is wrong with a definition for the current user, and find out what it reads. */
+/* Raise what is wrong with a definition for its owner, and find out what it reads. It is looked at as the owner,
+ * whoever asks: planning its SQL may already run functions. */
 static void
 check_definition(LlmStandingDef *def)
 {
 	LlmEnrichTarget *t;
 	LlmEnrich call = {0};
 	LlmFailure f;
-	int nest_level = NewGUCNestLevel();
+	Oid user;
+	int context;
+	int nest_level;
 
 	if (!llm_client_available(&f))
 		llm_failure_raise(&f);
@@ -250,6 +253,10 @@ check_definition(LlmStandingDef *def)
 						errmsg("an enrichment needs either prompt or expr"),
 						errhint("prompt is a template such as 'Summarise: {body}', expr an SQL "
 								"expression that gives the prompt.")));
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(def->owner,
+						   context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+	nest_level = NewGUCNestLevel();
 	memcpy(call.args, def->args, sizeof(call.args));
 	(void) llm_enrich_check_call(&call);
 	(void) set_config_option("search_path", def->search_path, PGC_USERSET, PGC_S_SESSION,
@@ -262,6 +269,7 @@ check_definition(LlmStandingDef *def)
 						   t->key, t->alias, t->alias, t->alias, t->prompt, t->table, t->wanted),
 				  CurrentMemoryContext);
 	AtEOXact_GUC(true, nest_level);
+	SetUserIdAndSecContext(user, context);
 }
 
 /* ---- a definition by its name ---- */
@@ -281,9 +289,9 @@ owner_of(Oid relid)
 }
 
 /* The one in the first argument, which the current user may change: as a member of its owner, and of the table's
- * where that will do. Without a table it can only be dropped. */
+ * where that will do. With whole, the table and the owner have to be there: else it can only be dropped. */
 static LlmStandingDef *
-find(FunctionCallInfo fcinfo, bool table_owner_too, bool needs_table)
+find(FunctionCallInfo fcinfo, bool table_owner_too, bool whole)
 {
 	LlmStandingDef *def;
 	const char *name;
@@ -305,7 +313,11 @@ find(FunctionCallInfo fcinfo, bool table_owner_too, bool needs_table)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for enrichment \"%s\"", name),
 				 errhint("Its owner may change it; the table's owner may pause and drop it.")));
-	if (needs_table && !OidIsValid(table_owner))
+	if (whole && !SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(def->owner)))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+						errmsg("the owner of enrichment \"%s\" does not exist any more", name),
+						errhint("Use llm_enrich_drop.")));
+	if (whole && !OidIsValid(table_owner))
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
 						errmsg("the table of enrichment \"%s\" does not exist any more", name),
 						errhint("Use llm_enrich_drop.")));

@@ -37,6 +37,7 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
+#include "utils/hsearch.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -46,7 +47,8 @@ LLM_EXPORTS_BEGIN
 PG_FUNCTION_INFO_V1(llm_enrich_changed);
 LLM_EXPORTS_END
 
-#define CHUNK 10000 /* keys in memory */
+#define CHUNK 10000  /* keys in memory */
+#define FEW_ROWS 100 /* of a statement: any plan will do */
 
 static int64 suspended = 0;
 
@@ -121,7 +123,7 @@ is_indifferent(const LlmStandingDef *def, Relation rel, const Bitmapset *sources
 	Oid constraint;
 	int i = -1;
 
-	if (sources == NULL || rel->rd_rel->relhassubclass ||
+	if (sources == NULL || assigned == NULL || rel->rd_rel->relhassubclass ||
 		(rel->trigdesc != NULL && rel->trigdesc->trig_update_before_row))
 		return false;
 	key = get_primary_key_attnos(def->relation, true, &constraint);
@@ -227,6 +229,50 @@ queue(int64 id, Datum *keys, int n)
 	llm_job_table_leave(&before);
 }
 
+/* The query's plan, kept for the next statement when there are few rows: with many rows another plan is better,
+ * and its price does not matter. Called within SPI, where the trigger's tables are known. */
+static SPIPlanPtr
+plan_query(const char *sql, const TriggerData *t)
+{
+	typedef struct Kept
+	{
+		Oid trigger;
+		char *sql;
+		SPIPlanPtr plan;
+	} Kept;
+
+	static HTAB *kept = NULL;
+	bool few = tuplestore_tuple_count(t->tg_newtable) <= FEW_ROWS;
+	Kept *k = NULL;
+	SPIPlanPtr plan;
+	bool found = false;
+
+	if (kept == NULL)
+	{
+		HASHCTL ctl = {.keysize = sizeof(Oid), .entrysize = sizeof(Kept)};
+
+		kept = hash_create("llm_infer triggers", 16, &ctl, HASH_ELEM | HASH_BLOBS);
+	}
+	if (few)
+		k = hash_search(kept, &t->tg_trigger->tgoid, HASH_FIND, &found);
+	if (found && strcmp(k->sql, sql) == 0)
+		return k->plan;
+	plan = SPI_prepare(sql, 0, NULL);
+	if (plan == NULL)
+		elog(ERROR, "could not prepare \"%s\": %s", sql, SPI_result_code_string(SPI_result));
+	if (!few || SPI_keepplan(plan) != 0)
+		return plan;
+	k = hash_search(kept, &t->tg_trigger->tgoid, HASH_ENTER, &found);
+	if (found)
+	{
+		SPI_freeplan(k->plan);
+		pfree(k->sql);
+	}
+	k->plan = plan;
+	k->sql = MemoryContextStrdup(TopMemoryContext, sql);
+	return plan;
+}
+
 /* Run the query and queue what it gives. True when that was something. */
 static bool
 queue_rows(int64 id, const char *sql, TriggerData *t)
@@ -243,7 +289,7 @@ queue_rows(int64 id, const char *sql, TriggerData *t)
 		elog(ERROR, "SPI_register_trigger_data failed");
 	nest_level = NewGUCNestLevel();
 	llm_standing_trigger_pin(GUC_ACTION_SAVE);
-	portal = SPI_cursor_open_with_args(NULL, sql, 0, NULL, NULL, NULL, false, 0);
+	portal = SPI_cursor_open(NULL, plan_query(sql, t), NULL, NULL, false);
 	for (;;)
 	{
 		MemoryContext old;
@@ -318,7 +364,7 @@ llm_enrich_changed(PG_FUNCTION_ARGS)
 		sql = make_query(def, t);
 		wake = sql != NULL && queue_rows(id, sql, t);
 	}
-	if (wake)
+	if (wake && def->active)
 		llm_job_commit_note(def->owner, id, false);
 	return PointerGetDatum(NULL);
 }
