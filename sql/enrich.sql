@@ -97,6 +97,11 @@ INSERT INTO strict VALUES (100);
 CALL llm_enrich('strict', 'a', expr => $$'row ' || CASE id WHEN 100 THEN 2 ELSE id END$$);
 SELECT count(*), count(a), string_agg(a, ' ' ORDER BY id) FILTER (WHERE a <> 'row ' || id) AS other FROM strict;
 SELECT key, sqlstate, message FROM llm.failed_rows ORDER BY key;
+-- attempts are counted although each write is rolled back, and end
+CALL llm_enrich('strict', 'a', expr => $$'row ' || CASE id WHEN 100 THEN 2 ELSE id END$$);
+CALL llm_enrich('strict', 'a', expr => $$'row ' || CASE id WHEN 100 THEN 2 ELSE id END$$);
+CALL llm_enrich('strict', 'a', expr => $$'row ' || CASE id WHEN 100 THEN 2 ELSE id END$$);
+SELECT attempts, count(*), count(DISTINCT sqlstate) FROM llm.failed_rows GROUP BY 1;
 
 -- as the caller: rights to columns, policies, and what others see of failures
 CREATE TABLE guarded (id int PRIMARY KEY, owner text DEFAULT 'regress_llm_enrich', body text, a text, hidden text);
