@@ -125,7 +125,8 @@ look_up_in(Relation rel, const LlmMemoKey *key, MemoryContext cxt, LlmMemoAnswer
 
 	if (index == NULL)
 		return false;
-	found = look_up(rel, index, key, cxt, out, used);
+	found = index->rd_index->indkey.values[0] == COLUMN_KEY + 1 &&
+			look_up(rel, index, key, cxt, out, used);
 	relation_close(index, AccessShareLock);
 	return found;
 }
@@ -139,6 +140,8 @@ llm_memo_table_find(const LlmMemoKey *key, MemoryContext cxt, LlmMemoAnswer *out
 
 	if (rel == NULL)
 		return false;
+	if (rel->rd_rel->relkind != RELKIND_RELATION)
+		llm_declared_refuse("llm." ENTRIES);
 	llm_declared_check_columns("llm." ENTRIES, RelationGetDescr(rel), column_types, N_COLUMNS);
 	if (snapshot)
 		PushActiveSnapshot(GetLatestSnapshot());
