@@ -53,6 +53,9 @@ is_asked($rows, llm_answers(50), 0, 'another engine');
 $node->restart;
 llm_engine_pid($node);
 is_asked($rows, llm_answers(50), 0, 'another server');
+kill 'STOP', $engine = llm_engine_pid($node);
+is($node->safe_psql('postgres', "SET statement_timeout = '5s'; $rows"), llm_answers(50), 'an engine that hangs is not needed');
+kill 'CONT', $engine;
 is_asked($rows =~ s/50/75/r, llm_answers(75), 25, 'half warm');
 
 # ---- statements that end early ----
