@@ -45,25 +45,28 @@ sub sql { return $node->safe_psql('postgres', $_[0]); }
 	is(one(q{SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'}), 0, 'no lease is left');
 }
 
-# ---- hundreds of partitions, in two levels, some by list: a row's own is looked at ----
+# ---- hundreds of partitions, in two levels, some by list or hash: a row's own is looked at ----
 
 {
 	sql(q{CREATE TABLE many (id int, kind text, body text, a text, PRIMARY KEY (id, kind)) PARTITION BY RANGE (id);
 		CREATE TABLE listed PARTITION OF many FOR VALUES FROM (2000) TO (3000) PARTITION BY LIST (kind);
 		CREATE TABLE listed_a PARTITION OF listed FOR VALUES IN ('a', E'b''"');
 		CREATE TABLE listed_rest PARTITION OF listed DEFAULT;
+		CREATE TABLE hashed PARTITION OF many FOR VALUES FROM (3000) TO (4000) PARTITION BY HASH (kind, id);
+		DO $$BEGIN FOR i IN 0..29 LOOP EXECUTE format('CREATE TABLE hashed%s PARTITION OF hashed FOR VALUES WITH (modulus 30, remainder %s)', i, i); END LOOP; END$$;
 		DO $$BEGIN FOR i IN 0..199 LOOP EXECUTE format('CREATE TABLE m%s PARTITION OF many FOR VALUES FROM (%s) TO (%s)', i, i * 10, i * 10 + 10); END LOOP; END$$;
 		INSERT INTO many SELECT i, 'k', 'row ' || i FROM generate_series(0, 1999) i;
 		INSERT INTO many SELECT i, k, 'row ' || i || k FROM generate_series(2000, 2009) i, unnest(ARRAY['a', E'b''"', 'c']) k;
+		INSERT INTO many SELECT i, k, 'row ' || i || k FROM generate_series(3000, 3099) i, unnest(ARRAY['a', E'b''"', '']) k;
 		CREATE ROLE reader LOGIN; CREATE ROLE keeper LOGIN; GRANT pg_read_all_stats TO keeper;
 		GRANT USAGE ON FOREIGN SERVER echo TO reader; GRANT SELECT, UPDATE ON many TO reader; ALTER TABLE many ENABLE ROW LEVEL SECURITY;
 		CREATE POLICY seen ON many USING (id <> 7)});
-	my $read = q{SELECT sum(heap_blks_read + heap_blks_hit) FROM pg_statio_user_tables WHERE relname ~ '^(m[0-9]|listed)'};
+	my $read = q{SELECT sum(heap_blks_read + heap_blks_hit) FROM pg_statio_user_tables WHERE relname ~ '^(m[0-9]|listed|hashed)'};
 	my $before = one($read);
 	my ($out, $err) = llm_session_end(llm_session($node, q{CALL llm_enrich('many', 'a', prompt => '{body}')}, user => 'reader'));
-	like($err, qr/wrote 2029 rows of "many", 0 failed, 0 changed/, 'rights and policies are those of the table that was named');
-	is(one(q{SELECT count(*) FILTER (WHERE a = body), max(id) FILTER (WHERE a IS NULL) FROM many}), '2029|7', 'every row has its answer');
-	my $looks = (llm_wait_for(sub { my $n = one($read); $n > $before + 2029 ? $n : 0 }) - $before) / 2029;
+	like($err, qr/wrote 2329 rows of "many", 0 failed, 0 changed/, 'rights and policies are those of the table that was named');
+	is(one(q{SELECT count(*) FILTER (WHERE a = body), max(id) FILTER (WHERE a IS NULL) FROM many}), '2329|7', 'every row has its answer');
+	my $looks = (llm_wait_for(sub { my $n = one($read); $n > $before + 2329 ? $n : 0 }) - $before) / 2329;
 	cmp_ok($looks, '<', 20, "a row costs $looks looks at blocks");
 }
 
@@ -76,9 +79,9 @@ sub sql { return $node->safe_psql('postgres', $_[0]); }
 	llm_extension($node, 'elsewhere');
 	my $s = llm_session($node, q{CALL llm_enrich('many', 'a', prompt => '@slow=20 {body}', filter => 'id >= 1000')}, user => 'reader', app => 'p');
 	ok(llm_wait_for(sub { one('SELECT done > 100 FROM llm.stat_progress_enrich') eq 't' }), 'rows that are done are shown, also behind an error in a subtransaction');
-	is(one($view), 'many|a|-|reader|postgres|t|t|1|t|1030|t|t|t', 'a monitor sees it');
-	is(scalar $node->safe_psql('elsewhere', 'SELECT relation, target, role, total FROM llm.stat_progress_enrich'), '||reader|1030', 'in another database without names');
-	is(one(qq{SET ROLE reader; $view}), 'many|a|-|reader|postgres|t|t|1|t|1030|t|t|t', 'its own role sees it');
+	is(one($view), 'many|a|-|reader|postgres|t|t|1|t|1330|t|t|t', 'a monitor sees it');
+	is(scalar $node->safe_psql('elsewhere', 'SELECT relation, target, role, total FROM llm.stat_progress_enrich'), '||reader|1330', 'in another database without names');
+	is(one(qq{SET ROLE reader; $view}), 'many|a|-|reader|postgres|t|t|1|t|1330|t|t|t', 'its own role sees it');
 	is(one(qq{SET ROLE keeper; SELECT count(*) FROM llm.stat_progress_enrich}), 1, 'pg_read_all_stats sees it');
 	sql('CREATE ROLE other; REVOKE pg_read_all_stats FROM keeper');
 	is(one(qq{SET ROLE keeper; SELECT count(*) FROM llm.stat_progress_enrich}), 0, 'others do not');

@@ -24,6 +24,12 @@ foreach my $i (0 .. $#blocks)
 	is($rc, 0, 'runs: ' . substr($sql, 0, 60) =~ s/\s+/ /gr) or diag($err);
 	if ($sql =~ /^CREATE TYPE/) { like($out, qr/invalid input value for enum/, 'failures are shown'); }
 	if ($sql =~ /reorder/) { like($err, qr/lines: product, body/, 'the order is told'); }
+	if ($sql =~ /llm_enrich_create/)
+	{
+		ok(llm_wait_for(sub { one(q{SELECT pending FROM llm.enrichments WHERE state = 'active'}) eq '0' }), 'the queue is drained');
+		is(one(q{SELECT count(*) FROM tickets WHERE summary IS NULL}), 0, 'new rows are done');
+		like(one(q{SELECT summary FROM tickets WHERE id = 1}), qr/: Urgent: Tick/, 'a changed row is done again');
+	}
 	if ($sql =~ /llm_infer.memo/) { cmp_ok((split /\|/, $out)[1] // 0, '>=', 20, 'what was rolled back is not paid twice'); }
 	is(one('SELECT count(*) FROM tickets WHERE summary IS NULL'), 0, 'every row has its answer') if $sql =~ /^CALL llm_enrich\('tickets', 'summary', prompt/;
 }

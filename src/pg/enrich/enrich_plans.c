@@ -3,12 +3,17 @@
 
 #include "pg/enrich/enrich_plans.h"
 
+#include "access/table.h"
+#include "catalog/partition.h"
 #include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/partcache.h"
+#include "utils/rel.h"
 #include "utils/ruleutils.h"
 
-/* A condition of a default partition names the bounds of all others, and helps nobody. */
+/* Longer conditions (a list of very many values) cost more than they save. */
 #define BOUNDS_MAX 4096
 
 static SPIPlanPtr
@@ -23,40 +28,96 @@ prepare(const char *sql, int n_args, Oid *types)
 	return plan;
 }
 
-/* "bounds AND " of a partition, or "". */
+/* The partition of the table, or the table itself, whose bounds let the planner leave out others: the lowest
+ * that is not below a hash partition or a default one. */
+static Oid
+find_unit(const LlmEnrichTarget *t, Oid table)
+{
+	bool whole = table == t->relid || !get_rel_relispartition(table); /* or by INHERITS */
+	List *ancestors = whole ? NIL : get_partition_ancestors(table);
+	Oid unit = whole ? t->relid : table;
+	Oid below = table;
+	ListCell *cell;
+
+	foreach (cell, ancestors)
+	{
+		Relation rel = table_open(lfirst_oid(cell), AccessShareLock);
+
+		if (RelationGetPartitionKey(rel)->strategy == PARTITION_STRATEGY_HASH ||
+			get_default_partition_oid(lfirst_oid(cell)) == below)
+			unit = lfirst_oid(cell);
+		below = lfirst_oid(cell);
+		table_close(rel, NoLock);
+		if (below == t->relid)
+			break;
+	}
+	return unit;
+}
+
+/* "bounds AND " of a unit, or "". */
 static char *
-bounds_condition(const LlmEnrichTarget *t, Oid table)
+bounds_condition(const LlmEnrichTarget *t, Oid unit)
 {
 	char *bounds;
 
-	if (table == t->relid || !get_rel_relispartition(table))
+	if (unit == t->relid)
 		return "";
-	bounds = pg_get_partconstrdef_string(table, t->name);
+	bounds = pg_get_partconstrdef_string(unit, t->name);
 	return *bounds == '\0' || strlen(bounds) > BOUNDS_MAX ? "" : psprintf("(%s) AND ", bounds);
+}
+
+/* "column = that of the key $4 AND " for a unit with hash partitions, which so are left out when the statement
+ * begins; of types whose text in jsonb is their own. */
+static char *
+hash_condition(const LlmEnrichTarget *t, Oid unit)
+{
+	Relation rel = table_open(unit, AccessShareLock);
+	PartitionKey key = RelationGetPartitionKey(rel);
+	StringInfoData sql;
+
+	initStringInfo(&sql);
+	for (int i = 0; key != NULL && key->strategy == PARTITION_STRATEGY_HASH && i < key->partnatts;
+		 i++)
+	{
+		Oid type = key->parttypid[i];
+		const char *name;
+
+		if (key->partattrs[i] == 0 || (type != INT2OID && type != INT4OID && type != INT8OID &&
+									   type != TEXTOID && type != VARCHAROID && type != UUIDOID))
+			continue;
+		name = get_attname(unit, key->partattrs[i], false);
+		appendStringInfo(
+			&sql, "%s.%s OPERATOR(pg_catalog.=) CAST($4 OPERATOR(pg_catalog.->>) %s AS %s) AND ",
+			t->alias, quote_identifier(name), quote_literal_cstr(name),
+			format_type_be_qualified(type));
+	}
+	table_close(rel, NoLock);
+	return sql.data;
 }
 
 static SPIPlanPtr
 prepare_claim(const LlmEnrichTarget *t, const char *bounds, const char *condition)
 {
-	Oid types[] = {TIDARRAYOID, OIDOID};
+	Oid types[] = {TIDARRAYOID, OIDARRAYOID};
 
-	return prepare(psprintf("SELECT %s.ctid, %s.xmin, %s, %s FROM %s WHERE %s%s.ctid "
-							"OPERATOR(pg_catalog.=) ANY ($1) AND %s.tableoid "
-							"OPERATOR(pg_catalog.=) $2 AND %s FOR NO KEY UPDATE OF %s SKIP LOCKED",
-							t->alias, t->alias, t->key, t->prompt, t->table, bounds, t->alias,
-							t->alias, condition, t->alias),
-				   2, types);
+	return prepare(
+		psprintf("SELECT %s.tableoid, %s.ctid, %s.xmin, %s, %s FROM %s WHERE %s%s.ctid "
+				 "OPERATOR(pg_catalog.=) ANY ($1) AND %s.tableoid "
+				 "OPERATOR(pg_catalog.=) ANY ($2) AND %s FOR NO KEY UPDATE OF %s SKIP LOCKED",
+				 t->alias, t->alias, t->alias, t->key, t->prompt, t->table, bounds, t->alias,
+				 t->alias, condition, t->alias),
+		2, types);
 }
 
 static void
 prepare_set(LlmEnrichPlans *set, const LlmEnrichTarget *t)
 {
 	Oid types[] = {TIDOID, OIDOID, XIDOID, JSONBOID, t->type};
-	const char *bounds = bounds_condition(t, set->table);
+	const char *bounds = bounds_condition(t, set->unit);
 	char *same =
-		psprintf("%s%s.ctid OPERATOR(pg_catalog.=) $1 AND %s.tableoid OPERATOR(pg_catalog.=) $2 "
+		psprintf("%s%s%s.ctid OPERATOR(pg_catalog.=) $1 AND %s.tableoid OPERATOR(pg_catalog.=) $2 "
 				 "AND %s.xmin OPERATOR(pg_catalog.=) $3 AND %s OPERATOR(pg_catalog.=) $4",
-				 bounds, t->alias, t->alias, t->alias, t->key);
+				 bounds, hash_condition(t, set->unit), t->alias, t->alias, t->alias, t->key);
 
 	set->claim = prepare_claim(t, bounds, t->todo);
 	set->claim_again = prepare_claim(t, bounds, t->wanted);
@@ -94,19 +155,33 @@ make_room(LlmEnrichPlanCache *cache)
 	return oldest;
 }
 
+Oid
+llm_enrich_plans_unit(LlmEnrichPlanCache *cache, const LlmEnrichTarget *t, Oid table)
+{
+	LlmEnrichUnit *known = &cache->units[table % LLM_ENRICH_UNITS];
+
+	if (known->table != table)
+	{
+		known->unit = find_unit(t, table);
+		known->table = table;
+	}
+	return known->unit;
+}
+
 const LlmEnrichPlans *
 llm_enrich_plans_get(LlmEnrichPlanCache *cache, const LlmEnrichTarget *t, Oid table)
 {
+	Oid unit = llm_enrich_plans_unit(cache, t, table);
 	LlmEnrichPlans *set = NULL;
 
 	for (int i = 0; i < cache->n && set == NULL; i++)
-		if (cache->sets[i].table == table)
+		if (cache->sets[i].unit == unit)
 			set = &cache->sets[i];
 	if (set == NULL)
 	{
 		set = make_room(cache);
 		memset(set, 0, sizeof(*set));
-		set->table = table;
+		set->unit = unit;
 		prepare_set(set, t);
 	}
 	set->used = ++cache->clock;
@@ -119,4 +194,5 @@ llm_enrich_plans_free(LlmEnrichPlanCache *cache)
 	for (int i = 0; i < cache->n; i++)
 		free_set(&cache->sets[i]);
 	cache->n = 0;
+	memset(cache->units, 0, sizeof(cache->units));
 }

@@ -3,7 +3,8 @@
  *
  * They name the table of the call, whose rights, policies and triggers count, and have the partition's
  * bounds as one more condition, so that the planner leaves the other partitions out. It cannot do that
- * for hash partitions, default partitions and children by INHERITS: a row of these is looked for in all.
+ * with bounds of hash and default partitions: what is below such a parent, or the children by INHERITS, is
+ * one unit with one set. In it a write finds the hash partition by the key; all else is looked for in all.
  */
 #ifndef LLM_PG_ENRICH_ENRICH_PLANS_H
 #define LLM_PG_ENRICH_ENRICH_PLANS_H
@@ -14,25 +15,37 @@
 #include "pg/enrich/enrich_target.h"
 
 #define LLM_ENRICH_PLANS_MAX 64 /* sets; the one that was used longest ago gives way */
+#define LLM_ENRICH_UNITS 256
 
 typedef struct LlmEnrichPlans
 {
-	Oid table;   /* partition, child, or the table itself */
+	Oid unit;    /* partition, or the table itself */
 	uint64 used; /* when, by the cache's clock */
 	SPIPlanPtr
-		claim; /* (tid[], table) -> xmin, place, key, prompt of rows to be done; locks them */
+		claim; /* (tid[], table[]) -> table, tid, xmin, key, prompt of rows to do; locks them */
 	SPIPlanPtr claim_again; /* the same, also of rows that have a value */
 	SPIPlanPtr look;        /* (tid, table, xmin, key): a row if it is that version still */
 	SPIPlanPtr take;        /* the same, and locks it; nothing when somebody else has */
 	SPIPlanPtr update;      /* (tid, table, xmin, key, value) -> whether the target is NULL */
 } LlmEnrichPlans;
 
+/* The unit of a table, remembered. */
+typedef struct LlmEnrichUnit
+{
+	Oid table;
+	Oid unit;
+} LlmEnrichUnit;
+
 typedef struct LlmEnrichPlanCache
 {
+	LlmEnrichUnit units[LLM_ENRICH_UNITS]; /* by the table's oid */
 	LlmEnrichPlans sets[LLM_ENRICH_PLANS_MAX];
 	int n;
 	uint64 clock;
 } LlmEnrichPlanCache;
+
+/* The unit that a table with rows belongs to: rows of one can be claimed together. In a transaction. */
+extern Oid llm_enrich_plans_unit(LlmEnrichPlanCache *cache, const LlmEnrichTarget *t, Oid table);
 
 /* The statements for rows of table, valid until the next call. In a transaction. */
 extern const LlmEnrichPlans *llm_enrich_plans_get(LlmEnrichPlanCache *cache,

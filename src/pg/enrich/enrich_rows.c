@@ -219,20 +219,27 @@ static Portal
 open_claim(LlmEnrich *e, bool again, const LlmEnrichPlace *places, int n)
 {
 	Datum *tids = palloc(sizeof(Datum) * n);
+	Datum *tables = palloc(sizeof(Datum) * n);
 	Datum values[2];
 	const LlmEnrichPlans *plans = llm_enrich_plans_get(&e->plans, e->target, places[0].table);
+	int n_tables = 0;
 
 	for (int i = 0; i < n; i++)
+	{
 		tids[i] = PointerGetDatum(&places[i].tid);
+		if (i == 0 || places[i].table != places[i - 1].table)
+			tables[n_tables++] = ObjectIdGetDatum(places[i].table);
+	}
 	values[0] = PointerGetDatum(
 		construct_array(tids, n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
-	values[1] = ObjectIdGetDatum(places[0].table);
+	values[1] =
+		PointerGetDatum(construct_array(tables, n_tables, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
 	return SPI_cursor_open(NULL, again ? plans->claim_again : plans->claim, values, NULL, false);
 }
 
 /* The row that was fetched, if its place was leased and it has a prompt: in a context of its own. */
 static void
-add_row(LlmEnrich *e, Oid table, Lot *lot, Found *found)
+add_row(LlmEnrich *e, Lot *lot, Found *found)
 {
 	LlmEnrichRow *row = &found->rows[found->n];
 	NullableDatum *prompt = &found->prompts[found->n];
@@ -241,10 +248,10 @@ add_row(LlmEnrich *e, Oid table, Lot *lot, Found *found)
 	MemoryContext old;
 
 	memset(row, 0, sizeof(*row));
-	row->place.table = table;
-	ItemPointerCopy((ItemPointer) DatumGetPointer(column(0, 1, &isnull)), &row->place.tid);
+	row->place.table = DatumGetObjectId(column(0, 1, &isnull));
+	ItemPointerCopy((ItemPointer) DatumGetPointer(column(0, 2, &isnull)), &row->place.tid);
 	place = bsearch(&row->place, lot->places, lot->n, sizeof(LlmEnrichPlace), compare_places);
-	prompt->value = column(0, 4, &prompt->isnull);
+	prompt->value = column(0, 5, &prompt->isnull);
 	if (place == NULL || prompt->isnull || lot->used[place - lot->places])
 		return;
 	lot->seen[place - lot->places] = lot->used[place - lot->places] = true;
@@ -252,13 +259,13 @@ add_row(LlmEnrich *e, Oid table, Lot *lot, Found *found)
 	found->nbytes += VARSIZE(DatumGetPointer(prompt->value));
 	row->cxt = AllocSetContextCreate(e->calls, "llm_infer row", ALLOCSET_SMALL_SIZES);
 	old = MemoryContextSwitchTo(row->cxt);
-	row->xmin = DatumGetTransactionId(column(0, 2, &isnull));
-	row->key = PointerGetDatum(PG_DETOAST_DATUM_COPY(column(0, 3, &isnull)));
+	row->xmin = DatumGetTransactionId(column(0, 3, &isnull));
+	row->key = PointerGetDatum(PG_DETOAST_DATUM_COPY(column(0, 4, &isnull)));
 	MemoryContextSwitchTo(old);
 	found->n++;
 }
 
-/* Look at places [from, to) of the lot, which are of one table, row by row: a prompt is made when there
+/* Look at places [from, to) of the lot, which are of one unit, row by row: a prompt is made when there
  * is room for it. False when there is no more. */
 static bool
 find_rows(LlmEnrich *e, bool again, Lot *lot, int from, int to, Size room, Found *found)
@@ -271,7 +278,7 @@ find_rows(LlmEnrich *e, bool again, Lot *lot, int from, int to, Size room, Found
 		SPI_cursor_fetch(portal, true, 1);
 		n = SPI_processed;
 		if (n > 0)
-			add_row(e, lot->places[from].table, lot, found);
+			add_row(e, lot, found);
 		SPI_freetuptable(SPI_tuptable);
 	} while (n > 0 && found->n < lot->n && found->nbytes < room);
 	SPI_cursor_close(portal);
@@ -366,8 +373,11 @@ llm_enrich_rows_claim(LlmEnrich *e, LlmEnrichList *list, int n)
 	found.prompts = palloc(sizeof(NullableDatum) * (lot.n + 1));
 	for (int from = 0; from < lot.n; from = to)
 	{
-		for (to = from + 1; to < lot.n && lot.places[to].table == lot.places[from].table;)
-			to++;
+		Oid unit = llm_enrich_plans_unit(&e->plans, e->target, lot.places[from].table);
+
+		for (to = from + 1; to < lot.n; to++)
+			if (llm_enrich_plans_unit(&e->plans, e->target, lot.places[to].table) != unit)
+				break;
 		if (find_rows(e, list->again, &lot, from, to, CALLS_NBYTES - Min(had, CALLS_NBYTES),
 					  &found))
 			continue;
