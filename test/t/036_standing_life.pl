@@ -1,0 +1,147 @@
+# Standing enrichments at work: rows that come and change, rows that fail, models that are dead, owners and tables that change, DDL
+# beside them. Each row is written once for what it says, each stop has a reason that is shown, and nothing goes round in circles.
+use strict;
+use warnings;
+use LlmCluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+my $node = llm_cluster('standing', fault => 'slow_step=1', conf => "max_worker_processes = 16");
+
+sub one { return scalar $node->safe_psql('postgres', $_[0]); }
+sub soon { my ($sql, $name, $s) = @_; ok(llm_wait_for(sub { one($sql) eq 't' }, $s // 20), $name) or diag(one('TABLE llm.enrichments'), "\n", one('TABLE llm.job_workers')); return; }
+sub state { return one("SELECT state || coalesce(': ' || reason, '') FROM llm.enrichments WHERE name = '$_[0]'"); }
+sub workers { return one(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type IN ('llm_infer launcher', 'llm_infer worker', 'llm_infer enrichment')}); }
+sub idle { return llm_wait_for(sub { workers() eq '0' }); }
+
+# ---- rows ----
+
+$node->safe_psql('postgres', q{
+	CREATE TABLE docs (id int PRIMARY KEY, body text, other int, a text);
+	CREATE TABLE writes (id int);
+	CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO writes VALUES (NEW.id); RETURN NULL; END';
+	CREATE TRIGGER note AFTER UPDATE OF a ON docs FOR EACH ROW WHEN (NEW.a IS NOT NULL) EXECUTE FUNCTION note();
+	INSERT INTO docs SELECT i, 'row ' || i FROM generate_series(1, 1500) i;
+	SELECT llm_enrich_create('e', 'docs', 'a', prompt => '{body}')});
+{
+	llm_wait_for(sub { one('SELECT count(*) > 100 FROM writes') eq 't' });
+	$node->safe_psql('postgres', q{INSERT INTO docs SELECT i, 'new ' || i FROM generate_series(1501, 1510) i});
+	llm_wait_for(sub { one('SELECT count(*) = 10 FROM docs WHERE id > 1500 AND a = body') eq 't' });
+	cmp_ok(one('SELECT count(*) FROM docs WHERE a IS NULL'), '>', 0, 'new rows do not wait for the backfill');
+	soon(q{SELECT state = 'active' FROM llm.enrichments}, 'which comes to its end');
+	is(one('SELECT count(*) FILTER (WHERE a = body), (SELECT count(*) FROM writes), (SELECT count(*) FROM llm.enrich_queue) FROM docs'),
+		'1510|1510|0', 'each row was written once, and nothing is left');
+}
+{
+	$node->safe_psql('postgres', q{UPDATE docs SET other = 1; UPDATE docs SET body = 'changed ' || id WHERE id % 10 = 0; DELETE FROM docs WHERE id % 20 = 0});
+	soon('SELECT count(*) = 1435 FROM docs WHERE a = body', 'changed rows are done again');
+	soon('SELECT count(*) = 0 FROM llm.enrich_queue', 'nothing is left, of deleted rows neither');
+	is(one('SELECT count(*) FROM writes'), '1586', 'just these, and once');
+	my $s = llm_session($node, q{BEGIN; UPDATE docs SET other = 2 WHERE id = 1; SELECT pg_sleep(2); COMMIT});
+	llm_backend($node, $s);
+	$node->safe_psql('postgres', q{INSERT INTO docs VALUES (2000, 'beside')});
+	$node->safe_psql('postgres', q{UPDATE docs SET body = 'free' WHERE id IN (3, 5)});
+	soon('SELECT count(*) = 3 FROM docs WHERE id IN (2000, 3, 5) AND a = body', 'rows that others have locked hold nobody up');
+	llm_session_end($s);
+}
+ok(idle(), 'workers end when there is nothing to do');
+
+# ---- pauses ----
+
+{
+	$node->safe_psql('postgres', q{SELECT llm_enrich_pause('e'); UPDATE docs SET body = 'paused' WHERE id < 10});
+	sleep 1;
+	is(one(q{SELECT count(*) FROM docs WHERE a = 'paused'}), '0', 'paused: nothing is done');
+	$node->safe_psql('postgres', q{SELECT llm_enrich_resume('e')});
+	soon(q{SELECT count(*) = 9 FROM docs WHERE a = 'paused'}, 'resumed: what was queued is done');
+}
+{
+	$node->safe_psql('postgres', q{ALTER TABLE docs RENAME TO papers; UPDATE papers SET body = 'renamed' WHERE id < 10});
+	soon(q{SELECT count(*) = 9 FROM papers WHERE a = 'renamed'}, 'a table that is renamed is the same');
+	$node->safe_psql('postgres', q{ALTER TABLE papers RENAME TO docs; UPDATE docs SET body = '@slow=10 @tokens=30 ' || id; ALTER TABLE docs RENAME body TO words});
+	soon(q{SELECT state = 'paused' FROM llm.enrichments}, 'a column that is renamed pauses');
+	like(state('e'), qr/^paused: template names "body", which is no column of table "docs"/, 'with a reason');
+	my $size = -s $node->logfile;
+	sleep 2;
+	is(llm_log_since($node, $size), '', 'and not again and again');
+	$node->safe_psql('postgres', q{ALTER TABLE docs RENAME words TO body; UPDATE docs SET body = 'again' WHERE id > 10; SELECT llm_enrich_resume('e')});
+	soon(q{SELECT count(*) > 1400 FROM docs WHERE a = 'again'}, 'resumed');
+	$node->safe_psql('postgres', q{DROP TRIGGER note ON docs; ALTER TABLE docs DROP a; UPDATE docs SET body = 'dropped' WHERE id = 1});
+	soon(q{SELECT state = 'paused' FROM llm.enrichments}, 'a target that is dropped pauses');
+	like(state('e'), qr/^paused: column "a" of table "docs" does not exist/, 'with a reason');
+	$node->safe_psql('postgres', q{ALTER TABLE docs ADD a text; SELECT llm_enrich_resume('e')});
+	soon(q{SELECT count(a) = count(*) FROM docs}, 'a new one is filled');
+	$node->safe_psql('postgres', q{DROP TABLE docs; SELECT llm_job_submit('x')});
+	soon(q{SELECT count(*) = 0 FROM llm.enrichment_defs}, 'what is for a table that is dropped is removed');
+}
+
+# ---- failures ----
+
+{
+	$node->safe_psql('postgres', q{
+		CREATE TABLE rough (id int PRIMARY KEY, body text, n int);
+		INSERT INTO rough VALUES (1, '1'), (2, 'two'), (3, '3'), (4, '@error=boo');
+		SELECT llm_enrich_create('rough', 'rough', 'n', prompt => '{body}')});
+	soon(q{SELECT count(*) = 2 FROM llm.failed_rows}, 'rows that fail');
+	$node->safe_psql('postgres', q{INSERT INTO rough SELECT i, i::text FROM generate_series(10, 20) i});
+	soon(q{SELECT count(n) = 13 FROM rough}, 'hold nobody up');
+	soon(q{SELECT min(attempts) = 3 FROM llm.failed_rows}, 'and are tried three times');
+	is(one(q{SELECT string_agg(key::text || ' ' || sqlstate, ', ' ORDER BY key), (SELECT count(*) FROM llm.enrich_queue) FROM llm.failed_rows}), '{"id": 2} 22P02, {"id": 4} XX000|0', 'no more');
+	$node->safe_psql('postgres', q{UPDATE rough SET body = '22' WHERE id = 2});
+	soon(q{SELECT n = 22 FROM rough WHERE id = 2}, 'a row that has changed is tried afresh');
+	is(one(q{SELECT count(*) FROM llm.failed_rows}), '1', 'and its failure forgotten');
+}
+
+# ---- beside one another ----
+
+{
+	$node->safe_psql('postgres', q{
+		SELECT llm_model_register('dead', 'there_is_no_such_file.gguf');
+		CREATE TABLE chain (id int PRIMARY KEY, body text, a text, b text, c text);
+		INSERT INTO chain SELECT i, 'x' || i FROM generate_series(1, 200) i;
+		SELECT llm_enrich_create('a', 'chain', 'a', prompt => '{body}', model => 'echo'), llm_enrich_create('b', 'chain', 'b', prompt => '{a}', model => 'echo'),
+			llm_enrich_create('c', 'chain', 'c', prompt => '{b}', model => 'dead')});
+	soon(q{SELECT count(*) = 200 FROM chain WHERE b = a AND a = body}, 'one after the other, beside one whose model is dead');
+	soon(q{SELECT reason LIKE '%there_is_no_such_file%' FROM llm.job_workers WHERE enrichment = 'c' AND state = 'paused'}, 'whose reason is shown');
+	is(one(q{SELECT count(*) FROM llm.failed_rows WHERE target = 'c'}), '0', 'which is no fault of its rows');
+	$node->safe_psql('postgres', q{UPDATE chain SET body = 'y' || id WHERE id % 2 = 0});
+	soon(q{SELECT count(*) = 200 FROM chain WHERE b = a AND a = body}, 'changes go through both');
+	$node->safe_psql('postgres', q{SELECT llm_enrich_drop('c')});
+}
+{
+	$node->safe_psql('postgres', q{CREATE ROLE owner; GRANT USAGE ON FOREIGN SERVER echo TO owner; GRANT CREATE ON SCHEMA public TO owner;
+		SET ROLE owner; CREATE TABLE owned (id int PRIMARY KEY, body text, a text); INSERT INTO owned VALUES (1, 'one');
+		SELECT llm_enrich_create('owned', 'owned', 'a', prompt => '{body}', model => 'echo')});
+	soon(q{SELECT reason = 'role "owner" may not log in' FROM llm.job_workers WHERE enrichment = 'owned' AND state = 'paused'}, 'an owner who may not log in');
+	$node->safe_psql('postgres', q{ALTER ROLE owner LOGIN});
+	soon(q{SELECT a = 'one' FROM owned}, 'and may again');
+	$node->safe_psql('postgres', q{REVOKE USAGE ON FOREIGN SERVER echo FROM owner; UPDATE owned SET body = 'two'});
+	soon(q{SELECT state = 'paused' AND reason LIKE 'permission denied for %echo%' FROM llm.enrichments WHERE name = 'owned'}, 'a right that was lost pauses');
+	$node->safe_psql('postgres', q{GRANT USAGE ON FOREIGN SERVER echo TO owner; SELECT llm_enrich_resume('owned')});
+	soon(q{SELECT a = 'two' FROM owned}, 'until it is there again');
+}
+
+# ---- DDL ----
+
+{
+	my $begin = time();
+	$node->safe_psql('postgres', q{CREATE TABLE busy (id int PRIMARY KEY, body text, a text); INSERT INTO busy SELECT i, '@slow=20 @tokens=200 x' FROM generate_series(1, 5000) i;
+		SELECT llm_enrich_create('busy', 'busy', 'a', prompt => '{body}', model => 'echo')});
+	llm_wait_for(sub { one(q{SELECT count(*) > 0 FROM llm.stat_progress_enrich WHERE enrichment = 'busy' AND phase = 'generating'}) eq 't' });
+	is(one(q{SELECT string_agg(DISTINCT l.locktype, ' '), bool_or(backend_xmin IS NOT NULL) FROM pg_stat_activity a JOIN pg_locks l USING (pid)
+		WHERE backend_type = 'llm_infer enrichment' AND state = 'idle' AND locktype <> 'virtualxid'}), 'advisory|f',
+		'while the engine works nothing is held');
+	foreach my $ddl ('ALTER TABLE busy ADD more int', 'VACUUM FULL busy', 'CREATE INDEX ON busy (more)', 'TRUNCATE busy', 'DROP TABLE busy', 'DROP EXTENSION llm_infer CASCADE')
+	{
+		$begin = time();
+		$node->safe_psql('postgres', $ddl);
+		cmp_ok(time() - $begin, '<', 3, "$ddl waits for one short transaction at most");
+	}
+	ok(idle(), 'nobody is left');
+	llm_extension($node);
+	llm_is_well($node, 'DDL');
+}
+
+$node->stop;
+done_testing();
