@@ -1,6 +1,6 @@
-# Any process dies by kill -9, at random instants, while 2,000 rows are enriched and jobs run beside that. Whoever called calls
-# again. In the end every row was written once, with the answer of an undisturbed run, and every job has its own. Three
-# rounds; with scripts/test --full thirty.
+# Any process dies by kill -9, at random instants, while 2,000 rows are enriched and jobs run beside that: by one caller, by three at
+# once, by a standing enrichment. Whoever called calls again. In the end every row was written once, with the answer of an
+# undisturbed run, and every job has its own. Three rounds; with scripts/test --full thirty.
 use strict;
 use warnings;
 use LlmCluster;
@@ -34,7 +34,8 @@ $node->safe_psql('postgres', qq{
 
 # ---- the callers ----
 
-my $call = qq{CALL llm_enrich('docs', 'a', $prompt, batch_size => 25, concurrency => 40)};
+my $what = qq{'docs', 'a', $prompt, batch_size => 25, concurrency => 40};
+my $call = "CALL llm_enrich($what)";
 my (@callers, $n_calls);
 
 # Each caller whose call has died calls again; those that have come to their end are taken out.
@@ -57,9 +58,15 @@ sub call_again
 
 # ---- the deaths ----
 
+# without a caller somebody who has nothing to do with it
+my $bystander;
 my $of = sub { return one("SELECT pid FROM pg_stat_activity WHERE $_[0] ORDER BY random() LIMIT 1") };
 my %victims = (
-	backend => sub { $of->(q{query LIKE 'CALL llm_enrich%' AND state = 'active'}) },
+	backend => sub {
+		return $of->(q{query LIKE 'CALL llm_enrich%' AND state = 'active'}) if @callers;
+		$bystander //= llm_session($node, 'SELECT pg_sleep(60)');
+		return llm_backend($node, $bystander);
+	},
 	worker => sub { $of->(q{backend_type = 'llm_infer worker'}) },
 	launcher => sub { $of->(q{backend_type = 'llm_infer launcher'}) },
 	supervisor => sub { $of->(q{backend_type = 'llm_infer supervisor'}) },
@@ -87,6 +94,8 @@ sub death
 		$resets++;
 		llm_wait_for(sub { llm_resets($node) == $resets && one('SELECT true') });
 	}
+	llm_session_end($bystander) if $bystander;
+	$bystander = undef;
 	return;
 }
 
@@ -95,8 +104,10 @@ sub death
 my @kinds;
 foreach my $round (1 .. $n_rounds)
 {
-	my $n_callers = 1 + ($round + 1) % 2 * 2;
-	$node->safe_psql('postgres', qq{TRUNCATE writes, tasks; UPDATE docs SET a = NULL});
+	my $n_callers = (0, 1, 3)[ $round % 3 ];
+	# of a standing one half is backfill, half is queued
+	$node->safe_psql('postgres', 'TRUNCATE writes, tasks; UPDATE docs SET a = NULL WHERE ' . ($n_callers ? 'true' : q{id % 2 = 0; UPDATE docs SET a = '' WHERE a IS NULL AND id % 2 = 1;}
+		  . qq{TRUNCATE writes; SELECT llm_enrich_create('standing', $what); UPDATE docs SET a = NULL WHERE id % 2 = 1}));
 	@callers = (undef) x $n_callers;
 	$n_calls = 0;
 	my @told;
@@ -104,12 +115,14 @@ foreach my $round (1 .. $n_rounds)
 	{
 		@kinds = shuffle(sort keys %victims) unless @kinds;
 		my $kind = shift @kinds;
-		llm_wait_for(sub { call_again() || one("SELECT count(a) >= $at FROM docs") eq 't' });
+		llm_wait_for(sub { ($n_callers && call_again()) || one("SELECT count(a) >= $at FROM docs") eq 't' });
 		sleep rand 0.03;
 		death($kind);
 		push @told, "$kind at $at";
 	}
-	llm_wait_for(\&call_again);
+	llm_wait_for(\&call_again, 60);
+	ok(llm_wait_for(sub { one(q{SELECT state = 'active' AND pending = 0 FROM llm.enrichments}) eq 't' }, 60), 'a standing one: all is done')
+	  || diag(one('TABLE llm.enrichments; TABLE llm.job_workers; SELECT * FROM llm.enrich_queue')) unless $n_callers;
 	note "round $round: $n_callers callers, @{[ join ', ', @told ]}, $n_calls calls";
 	is(one(q{SELECT count(*) FILTER (WHERE a = undisturbed), (SELECT count(*) FROM writes), (SELECT count(DISTINCT id) FROM writes),
 		(SELECT count(*) FROM llm.failed_rows), (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory') FROM docs}),
@@ -117,6 +130,7 @@ foreach my $round (1 .. $n_rounds)
 	ok(llm_wait_for(sub { one(q{SELECT count(*) = 0 FROM llm.jobs WHERE finished IS NULL}) eq 't' }), 'every job has ended');
 	is(one('SELECT count(*), count(*) FILTER (WHERE (llm_job_result(job)).text = prompt) FROM tasks'), join('|', (20 * $n_kills) x 2), 'with its answer')
 	  or diag one(q{SELECT j.state, attempts, sqlstate, message, (result).text, count(*), submitted FROM tasks JOIN llm.job_queue j ON id = job WHERE (result).text IS DISTINCT FROM tasks.prompt GROUP BY 1, 2, 3, 4, 5, 7});
+	one(q{SELECT llm_enrich_drop('standing')}) unless $n_callers;
 	llm_is_well($node, "round $round", resets => $resets);
 }
 is(one('SELECT count(DISTINCT undisturbed) FROM docs'), $n_rows, 'no two answers were the same');
