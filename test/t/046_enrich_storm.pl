@@ -9,7 +9,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 my $seed = $ENV{LLM_TEST_SEED} || time() % 100000;
-my $seconds = $ENV{LLM_TEST_FULL} ? 60 : 3;
+my $seconds = $ENV{LLM_TEST_FULL} ? 60 : 2;
 srand($seed);
 diag "writers for $seconds s, seed $seed";
 
@@ -18,16 +18,16 @@ my $rows = 300;
 
 sub one { return scalar $node->safe_psql('postgres', $_[0]); }
 
-# words: what answers refer to. Each change of a text is counted in n and in the text, and so is each answer in answers.
+# words: what answers refer to. Each change of a text is counted in n and in the text; changes and answers are noted.
 $node->safe_psql('postgres', qq{
 	CREATE TABLE words (word text PRIMARY KEY, uses int DEFAULT 0);
 	CREATE TABLE docs (id int PRIMARY KEY, body text, n int DEFAULT 0, a text);
 	INSERT INTO docs SELECT i, 'row ' || i || ' v0' FROM generate_series(1, $rows) i;
-	CREATE TABLE answers (id int, n int, body text, a text);
-	CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS \$\$BEGIN INSERT INTO answers VALUES (NEW.id, NEW.n, NEW.body, NEW.a); RETURN NULL; END\$\$;
+	CREATE TABLE notes (change boolean, body text, a text);
+	CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS \$\$BEGIN INSERT INTO notes VALUES (NEW.n <> OLD.n, NEW.body, NEW.a); RETURN NULL; END\$\$;
 	CREATE CONSTRAINT TRIGGER note AFTER UPDATE OF a ON docs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
-	-- some rows get another text, in the order that is asked for; a round is one transaction
-	CREATE PROCEDURE storm(seconds float8, seed float8, sorted boolean, first text) LANGUAGE plpgsql AS \$\$
+	-- some rows get another text, in order or not, and lose their answers or not; a round is one transaction
+	CREATE PROCEDURE storm(seconds float8, seed float8, sorted boolean, empties boolean, first text) LANGUAGE plpgsql AS \$\$
 	DECLARE until timestamptz := clock_timestamp() + seconds * interval '1 s'; ids int[]; i int;
 	BEGIN
 		PERFORM setseed(seed);
@@ -37,7 +37,7 @@ $node->safe_psql('postgres', qq{
 			BEGIN
 				EXECUTE first USING ids;
 				FOREACH i IN ARRAY ids LOOP
-					UPDATE docs SET n = n + 1, body = 'row ' || id || ' v' || n + 1, a = NULL WHERE id = i;
+					UPDATE docs SET n = n + 1, body = 'row ' || id || ' v' || n + 1, a = CASE WHEN NOT empties THEN a END WHERE id = i;
 				END LOOP;
 			EXCEPTION WHEN deadlock_detected OR serialization_failure THEN
 				RAISE WARNING 'writer met %', SQLSTATE;
@@ -47,14 +47,15 @@ $node->safe_psql('postgres', qq{
 		END LOOP;
 	END\$\$});
 
-# Three writers and two callers at once, and then what is left to do. What the writers have met, by SQLSTATE.
+# Three writers, and two callers or a standing enrichment, and then what is left to do. What the writers have met, by SQLSTATE.
 sub storm
 {
-	my ($name, $writer) = @_;
+	my ($name, $standing, $writer) = @_;
 	my %met;
-	$node->safe_psql('postgres', q{TRUNCATE answers; UPDATE docs SET n = 0, body = format('row %s v0', id), a = NULL; TRUNCATE answers});
+	my $what = q{'docs', 'a', expr => $$'@slow=1 ' || body$$, batch_size => 16, concurrency => 48};
+	$node->safe_psql('postgres', q{UPDATE docs SET n = 0, body = format('row %s v0', id), a = NULL; TRUNCATE notes;} . ($standing ? "SELECT llm_enrich_create('standing', $what)" : ''));
 	my @writers = map { llm_session($node, sprintf $writer, $seconds, $_ / 10 + $seed / 1e6) } 1 .. 3;
-	my @callers = map { llm_session($node, q{CALL llm_enrich('docs', 'a', prompt => '@slow=1 {body}', batch_size => 16, concurrency => 48);} x 5) } 1 .. 2;
+	my @callers = map { llm_session($node, "CALL llm_enrich($what);" x 5) } 1 .. ($standing ? 0 : 2);
 	foreach (@writers)
 	{
 		my ($out, $err) = llm_session_end($_, $seconds + 60);
@@ -62,16 +63,26 @@ sub storm
 	}
 	my $err = join '', map { (llm_session_end($_, $seconds + 60))[1] } @callers;
 	unlike($err, qr/ERROR/, "$name: no call fails");
-	$node->safe_psql('postgres', q{CALL llm_enrich('docs', 'a', prompt => '{body}')});
-	is(one(q{SELECT count(*) FILTER (WHERE a = body AND body = format('row %s v%s', id, n)), (SELECT count(*) FROM answers WHERE a <> body),
-		(SELECT count(*) FROM answers WHERE a IS NULL) - sum(n), (SELECT count(*) FROM llm.failed_rows) FROM docs}),
+	if ($standing)
+	{
+		ok(llm_wait_for(sub { one(q{SELECT state = 'active' AND pending = 0 FROM llm.enrichments}) eq 't' }), "$name: all is done") or diag(one('TABLE llm.enrichments; TABLE llm.job_workers'));
+		one(q{SELECT llm_enrich_drop('standing')});
+	}
+	else
+	{
+		$node->safe_psql('postgres', "CALL llm_enrich($what)");
+	}
+	is(one(q{SELECT count(*) FILTER (WHERE a = body AND body = format('row %s v%s', id, n)), (SELECT count(*) FROM notes WHERE NOT change AND a <> body),
+		(SELECT count(*) FROM notes WHERE change) - sum(n), (SELECT count(*) FROM llm.failed_rows) FROM docs}),
 		"$rows|0|0|0", 'each row has the answer to what it says, and no change is lost');
-	note "$name: " . one('SELECT count(*) FILTER (WHERE a IS NULL), count(a) FROM answers') . ' changes and answers, writers met: ' . join ', ', map { "$_ $met{$_}" } sort keys %met;
+	note "$name: " . one('SELECT count(*) FILTER (WHERE change), count(*) FILTER (WHERE NOT change) FROM notes') . ' changes and answers, writers met: ' . join ', ', map { "$_ $met{$_}" } sort keys %met;
 	return $met{'40P01'} // 0;
 }
 
-is(storm('writers in order', q{CALL storm(%f, %f, true, 'SELECT')}), 0, 'and no writer meets a deadlock');
-storm('serializable writers in any order', q{SET default_transaction_isolation = serializable; CALL storm(%f, %f, false, 'SELECT count(*) FROM docs WHERE id = ANY ($1)')});
+is(storm('writers in order', 0, q{CALL storm(%f, %f, true, true, 'SELECT')}), 0, 'and no writer meets a deadlock');
+is(storm('a standing one', 1, q{CALL storm(%f, %f, true, false, 'SELECT')}), 0, 'and no writer meets a deadlock');
+storm('serializable writers in any order', 0, q{SET default_transaction_isolation = serializable; CALL storm(%f, %f, false, true, 'SELECT count(*) FROM docs WHERE id = ANY ($1)')});
+storm('a standing one, serializable', 1, q{SET default_transaction_isolation = serializable; CALL storm(%f, %f, false, false, 'SELECT count(*) FROM docs WHERE id = ANY ($1)')});
 
 # A writer has what answers refer to, and wants rows that a call is writing: it is not the writer who gives way.
 {
