@@ -348,6 +348,33 @@ is_due(const LlmWorker *w, TimestampTz now)
 		   is_lost(w, now);
 }
 
+static int
+compare_since(const void *a, const void *b)
+{
+	TimestampTz x = (*(LlmWorker *const *) a)->since;
+	TimestampTz y = (*(LlmWorker *const *) b)->since;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Start the launchers that are due, those that have waited longest first: when places are few, each
+ * database has its turn. The caller holds the lock. False when there was no place for one. */
+static bool
+start_launchers(TimestampTz now)
+{
+	LlmWorker *due[LLM_WORKERS_MAX];
+	int n = 0;
+	bool ok = true;
+
+	for (int i = 0; i < table->n; i++)
+		if (!OidIsValid(table->entries[i].role) && is_due(&table->entries[i], now))
+			due[n++] = &table->entries[i];
+	qsort(due, n, sizeof(LlmWorker *), compare_since);
+	for (int i = 0; i < n; i++)
+		ok = start_entry(due[i]) && ok;
+	return ok;
+}
+
 long
 llm_workers_supervise(bool settings_changed)
 {
@@ -365,15 +392,13 @@ llm_workers_supervise(bool settings_changed)
 	if (starter_due)
 		next = RETRY_MS;
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
+	if (!start_launchers(now))
+		next = Min(next, RETRY_MS);
 	for (int i = 0; i < table->n; i++)
 	{
-		LlmWorker *w = &table->entries[i];
+		const LlmWorker *w = &table->entries[i];
 
-		if (OidIsValid(w->role))
-			continue;
-		if (is_due(w, now) && !start_entry(w))
-			next = Min(next, RETRY_MS);
-		else if (w->state == LLM_WORKER_PAUSED)
+		if (!OidIsValid(w->role) && w->state == LLM_WORKER_PAUSED)
 			next = Min(next, TimestampDifferenceMilliseconds(now, w->until) + 1);
 	}
 	LWLockRelease(table->lock);

@@ -36,6 +36,32 @@ is(workers(), '0', 'ROLLBACK wakes nobody');
 		'autovacuum would see what they wrote');
 	ok(idle(), 'they end when there is nothing to do');
 }
+# Processor time of our processes while there is nothing to do, in hundredths of a second.
+sub ticks
+{
+	my $sum = 0;
+	foreach my $pid (split /\n/, one(q{SELECT pid FROM pg_stat_activity WHERE backend_type ~ '^llm_infer'}))
+	{
+		my @f = split ' ', slurp_file("/proc/$pid/stat") =~ s/.*\) //r;
+		$sum += $f[11] + $f[12];
+	}
+	return $sum;
+}
+{
+	my $id = one(q{SELECT llm_job_submit('x', options => '{"not_before": "2100-01-01"}')});
+	foreach my $who ('the supervisor', 'a launcher with a job that is not due')
+	{
+		one("SELECT llm_job_cancel($id)") if $who =~ /supervisor/;
+		idle() if $who =~ /supervisor/;
+		$id = one(q{SELECT llm_job_submit('x', options => '{"not_before": "2100-01-01"}')}) if $who =~ /launcher/;
+		llm_wait_for(sub { workers() eq '1' }) if $who =~ /launcher/;
+		sleep 1;
+		my $before = ticks();
+		sleep 4;
+		cmp_ok(ticks() - $before, '<=', 2, "$who: no processor time while idle");
+	}
+	one("SELECT llm_job_cancel($id)");
+}
 like(one(q{LISTEN llm_jobs; SELECT llm_job_submit('x') AS id \gset
 	SELECT llm_job_wait(:id);}), qr/done\nAsynchronous notification "llm_jobs" with payload "\d+" received/, 'a notification with the id');
 
@@ -120,7 +146,7 @@ $node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREI
 # Requests in flight: a terminated worker gives its places back, and who waits for one sees a new quota.
 {
 	my $counted = q{SELECT in_flight FROM llm.stat_users WHERE role = 'a'::regrole};
-	my $long = q{'@slow=20 @tokens=3000 x', max_tokens => 3000};
+	my $long = q{'@slow=50 @tokens=3000 x', max_tokens => 3000};
 	$node->safe_psql($db, q{INSERT INTO llm.quotas VALUES ('a', NULL, NULL, 1)});
 	my $a = one("SET ROLE a; SELECT llm_job_submit($long)");
 	ok(llm_wait_for(sub { one($counted) eq '1' }), 'a job is in flight');
@@ -193,16 +219,21 @@ $node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREI
 
 {
 	$node->append_conf('postgresql.conf', 'max_worker_processes = 4');
-	$node->safe_psql($db, "CREATE DATABASE d$_") foreach 1 .. 4;
-	llm_extension($node, "d$_") foreach 1 .. 4;
+	$node->safe_psql($db, "CREATE DATABASE d$_") foreach 1 .. 5;
+	llm_extension($node, "d$_") foreach 1 .. 5;
 	$node->restart;
 	llm_engine_pid($node);
-	# the supervisor and logical replication have two
-	my %ids = map { ("d$_" => submit('x', "d$_")) } 1 .. 4;
+	# the supervisor and logical replication have two, and one database has work for long
+	one(q{SELECT count(*) FROM llm_job_submit(array_fill('@slow=20 @tokens=50 x'::text, ARRAY[5000]))}, 'd1');
+	llm_wait_for(sub { one(q{SELECT count(*) FROM llm.jobs WHERE state = 'running'}, 'd1') });
+	my %ids = map { ("d$_" => submit('x', "d$_")) } 2 .. 5;
 	ok(llm_wait_for(sub { grep { one(q{SELECT count(*) FROM llm.job_workers WHERE reason LIKE '%max_worker_processes%'}, $_) } keys %ids }, 3)
 		  || !grep({ one("SELECT llm_job_status($ids{$_})", $_) ne 'done' } keys %ids), 'who has no place says so');
-	is(wait_state($ids{$_}, $_), 'done', "two places for four databases: $_ is served") foreach sort keys %ids;
-	$node->safe_psql($db, "DROP DATABASE d$_") foreach 1 .. 4;
+	is(one("SELECT llm_job_wait($ids{$_}, '60 s')", $_), 'done', "two places for five databases: $_ is served") foreach sort keys %ids;
+	my $left = one(q{SELECT count(*) FROM llm.jobs WHERE finished IS NULL}, 'd1');
+	cmp_ok($left, '>', 1000, 'while the first is at work');
+	ok(llm_wait_for(sub { one(q{SELECT count(*) FROM llm.jobs WHERE finished IS NULL}, 'd1') < $left - 100 }), 'which goes on');
+	$node->safe_psql($db, "DROP DATABASE d$_") foreach 1 .. 5;
 	llm_is_well($node, 'places of workers');
 }
 
@@ -222,7 +253,7 @@ $node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREI
 	  or diag(one('SELECT id, finished FROM llm.jobs'));
 	is(one("SELECT llm_job_status($id), llm_job_wait($id)"), 'expired|expired', 'it is remembered as expired');
 	like(llm_error($node, 'SELECT llm_job_status(99999999)'), qr/ERROR:  42704: /, 'an id that never was is something else');
-	like(llm_log_since($node, $offset), qr/database "No Such" of llm_infer.databases does not exist/, 'a database that is not there is logged');
+	is(() = llm_log_since($node, $offset) =~ /database "No Such" of llm_infer.databases does not exist/g, 1, 'a database that is not there is logged, once');
 }
 
 $node->stop;
