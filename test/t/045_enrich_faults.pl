@@ -19,7 +19,8 @@ llm_extension($node);
 
 my $rows = 100;
 # the last row takes long enough for what shall happen before the end
-my $call = q{CALL llm_enrich('docs', 'a', expr => $$CASE id WHEN 100 THEN '@slow=60 ' ELSE '@slow=3 ' END || body$$, batch_size => 20, concurrency => 20)};
+my $what = q{'docs', 'a', expr => $$CASE id WHEN 100 THEN '@slow=60 ' ELSE '@slow=3 ' END || body$$, batch_size => 20, concurrency => 20};
+my $call = "CALL llm_enrich($what)";
 
 sub one { return scalar $node->safe_psql('postgres', $_[0]); }
 
@@ -27,6 +28,7 @@ sub one { return scalar $node->safe_psql('postgres', $_[0]); }
 $node->safe_psql('postgres', q{
 	CREATE TABLE docs (id int PRIMARY KEY, body text, a text, other text);
 	CREATE TABLE writes (id int);
+	CREATE SCHEMA other;
 	CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN INSERT INTO writes VALUES (NEW.id); RETURN NULL; END';
 	CREATE TRIGGER note AFTER UPDATE OF a ON docs FOR EACH ROW WHEN (NEW.a IS NOT NULL) EXECUTE FUNCTION note()});
 
@@ -38,6 +40,9 @@ sub fresh
 }
 
 sub some_done { return llm_wait_for(sub { one('SELECT count(*) > 20 FROM docs WHERE a IS NOT NULL') eq 't' }); }
+
+# A standing enrichment has nothing left to do.
+sub standing_done { return llm_wait_for(sub { one(q{SELECT state = 'active' AND pending = 0 FROM llm.enrichments}) eq 't' }) || diag one('TABLE llm.enrichments; TABLE llm.job_workers'); }
 
 # The call has ended with an error that matches; the next does what is left.
 sub goes_on
@@ -69,6 +74,16 @@ SKIP:
 	some_done();
 	append_to_file($flag, one(q{SELECT pg_relation_filepath('docs')}));
 	goes_on($s, qr/ERROR:  53100: could not extend file/, 'a full disk');
+
+	fresh(900);
+	one("SELECT llm_enrich_create('standing', $what)");
+	some_done();
+	append_to_file($flag, one(q{SELECT pg_relation_filepath('docs')}));
+	ok(llm_wait_for(sub { one(q{SELECT reason FROM llm.job_workers WHERE state = 'paused'}) =~ /No space left/ }), 'a full disk under a standing enrichment: its worker pauses');
+	unlink $flag;
+	standing_done();
+	is(one(q{SELECT count(*) FILTER (WHERE a = body), (SELECT count(*) FROM writes), (SELECT count(DISTINCT id) FROM writes) FROM docs; SELECT llm_enrich_drop('standing')}),
+		"$rows|$rows|$rows\n", 'it goes on when there is room');
 
 	my $first = one(q{SELECT min(i) FROM llm_job_submit(array(SELECT '@slow=3 ' || repeat('job ' || i || ' ', 12) FROM generate_series(1, 100) i)) i});
 	append_to_file($flag, one(q{SELECT pg_relation_filepath('llm.job_queue')}));
@@ -157,20 +172,26 @@ foreach my $ddl (
 }
 
 foreach my $change (
-	[ 'TRUNCATE docs; INSERT INTO docs SELECT i, \'new \' || i FROM generate_series(1, 100) i', 100 ],
-	[ 'DELETE FROM docs WHERE id % 2 = 0', 50 ],
-	[ 'ALTER TABLE docs ADD new int DEFAULT 1, ALTER other TYPE varchar', 100 ],
-	[ 'UPDATE docs SET id = id + 1000 WHERE a IS NULL', 100 ],
-	[ 'VACUUM FULL docs', 100 ])
+	[ "TRUNCATE docs; INSERT INTO docs SELECT i, 'new ' || i FROM generate_series(1, $rows) i", $rows ],
+	[ 'ALTER TABLE docs ALTER a TYPE varchar(20), ALTER other TYPE varchar(9)', $rows, 1 ],
+	[ 'DELETE FROM docs WHERE id % 2 = 0', $rows / 2 ],
+	[ 'UPDATE docs SET id = id + 1000 WHERE a IS NULL', $rows, 1 ],
+	[ 'ALTER TABLE docs ADD new int DEFAULT 1, ALTER other TYPE varchar', $rows, 0 ],
+	[ 'VACUUM FULL docs', $rows, 1 ],
+	[ 'ALTER TABLE docs SET SCHEMA other; ALTER TABLE other.docs RENAME TO papers; ALTER TABLE other.papers RENAME TO docs; ALTER TABLE other.docs SET SCHEMA public', $rows, 1 ])
 {
-	my ($sql, $n) = @$change;
-	fresh();
-	my $s = llm_session($node, $call);
-	some_done();
-	$node->safe_psql('postgres', $sql);
-	my ($out, $err) = llm_session_end($s);
-	$node->safe_psql('postgres', $call);
-	is(one('SELECT count(*), count(*) FILTER (WHERE a = body) FROM docs'), "$n|$n", "$sql: every row has its own answer");
+	my ($sql, $n, $standing) = @$change;
+	foreach $standing (defined $standing ? $standing : (0, 1))
+	{
+		fresh();
+		one("SELECT llm_enrich_create('standing', $what)") if $standing;
+		my $s = $standing || llm_session($node, $call);
+		some_done();
+		$node->safe_psql('postgres', $sql);
+		$standing ? standing_done() : llm_session_end($s);
+		one($standing ? q{SELECT llm_enrich_drop('standing')} : $call);
+		is(one('SELECT count(*), count(*) FILTER (WHERE a = body) FROM docs'), "$n|$n", ($standing ? 'standing, ' : '') . "$sql: every row has its own answer");
+	}
 }
 is(one('SELECT count(*) FROM llm.failed_rows'), '0', 'no row has failed');
 llm_is_well($node, 'changes of the table');

@@ -1,5 +1,5 @@
-# An enrichment travels: its table is read on a standby, where calls are refused, and the promoted one goes on; dumps by whoever may
-# make them, in every form, give a copy that goes on as well.
+# An enrichment travels: its table is read on a standby, where calls are refused, and the promoted one goes on, by itself with a
+# standing one; dumps by whoever may make them, in every form, give a copy that goes on as well.
 use strict;
 use warnings;
 use LlmCluster;
@@ -9,7 +9,8 @@ use Test::More;
 
 my $primary = llm_cluster('primary', allows_streaming => 1, fault => 'slow_step=2', conf => 'max_connections = 40');
 my $rows = 400;
-my $call = q{CALL llm_enrich('docs', 'a', prompt => '@slow=3 {body}', batch_size => 20, concurrency => 20)};
+my $how = q{'a', prompt => '@slow=3 {body}', batch_size => 20, concurrency => 20};
+my $call = "CALL llm_enrich('docs', $how)";
 
 sub one { return scalar $_[0]->safe_psql($_[2] // 'postgres', $_[1]); }
 
@@ -77,24 +78,29 @@ sub all_done
 
 # ---- a standby ----
 
-$primary->safe_psql('postgres', 'UPDATE docs SET a = NULL');
+$primary->safe_psql('postgres', 'UPDATE docs SET a = NULL; SET ROLE owner; CREATE TABLE kept (LIKE docs INCLUDING ALL); INSERT INTO kept SELECT * FROM docs WHERE id <> 7');
 $primary->backup('b');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'b', has_streaming => 1);
 $standby->start;
-my $s = llm_session($primary, "SET ROLE owner; $call");
-ok(llm_wait_for(sub { one($standby, 'SELECT count(a) BETWEEN 20 AND 300 FROM docs') eq 't' }), 'a standby shows what is done');
+my $s = llm_session($primary, "SET ROLE owner; SELECT llm_enrich_create('kept', 'kept', $how); $call");
+ok(llm_wait_for(sub { one($standby, 'SELECT (SELECT count(a) FROM docs) BETWEEN 20 AND 300 AND count(a) BETWEEN 20 AND 300 FROM kept') eq 't' }), 'a standby shows what is done');
 like(llm_error($standby, $call), qr/ERROR:  25006: cannot execute CALL llm_enrich\(\) during recovery/, 'a call there is refused');
+like(llm_error($standby, q{SELECT llm_enrich_pause('kept')}), qr/ERROR:  25006: /, 'and so is pausing a standing one');
 is(one($standby, q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'llm_infer %' AND backend_type <> 'llm_infer supervisor'}), '0', 'nobody works there');
 $primary->stop('immediate');
 llm_session_end($s);
 $standby->promote;
+my $kept = one($standby, 'SELECT count(a) FROM kept');
 my $done = one($standby, 'SELECT count(a) FROM docs');
 cmp_ok($done, '<', $rows - 1, "promoted after $done rows");
 my ($out, $err);
 $standby->psql('postgres', "SET ROLE owner; $call", stdout => \$out, stderr => \$err);
 like($err, qr/wrote @{[ $rows - 1 - $done ]} rows of "docs", 1 failed/, 'the next call does the others there');
 all_done($standby, 'promotion');
+ok(llm_wait_for(sub { one($standby, q{SELECT state = 'active' AND pending = 0 FROM llm.enrichments}) eq 't' }), "the standing one goes on by itself, after $kept rows");
+is(one($standby, q{SELECT count(*) FILTER (WHERE a = body) FROM kept; UPDATE kept SET body = 'new' WHERE id = 1}), $rows - 1, 'to its end');
+ok(llm_wait_for(sub { one($standby, 'SELECT a FROM kept WHERE id = 1') eq 'new' }), 'and with what changes there');
 is(one($standby, q{SELECT key, attempts, message FROM llm.failed_rows}), '{"id": 7}|2|seven', 'and what fails is kept');
 llm_is_well($standby, 'promotion');
 

@@ -20,7 +20,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#define VAIN_WRITES 20 /* of a row, ended by deadlocks each time, before that is its failure */
+#define VAIN_WRITES 10 /* of a row, ended by deadlocks each time, before that is its failure */
 #define BLOCKED_MAX 4  /* tries of one transaction that others may end */
 
 /* The finished rows. */
