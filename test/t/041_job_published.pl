@@ -18,7 +18,7 @@ sub caught_up { $from->wait_for_catchup('s'); return; }
 foreach (@ends)
 {
 	$_->safe_psql('postgres', q{CREATE ROLE a LOGIN; GRANT USAGE ON FOREIGN SERVER echo TO a;
-		CREATE TABLE docs (id int PRIMARY KEY, body text, summary text)});
+		CREATE TABLE docs (id int PRIMARY KEY, body text, summary text); CREATE TABLE notes (id int PRIMARY KEY, body text, answer text)});
 }
 
 is(one($from, q{SELECT string_agg(relname, ' ') FROM pg_class c WHERE relnamespace = 'llm'::regnamespace AND relkind = 'r' AND (
@@ -47,12 +47,14 @@ one($from, q{SELECT llm_job_cancel(id) FROM llm.jobs WHERE finished IS NULL AND 
 is(one($from, q{SELECT llm_job_wait(3, '20 s')}), 'done', 'one that was queued');
 $from->safe_psql('postgres', q{SET client_min_messages = error; CALL llm_enrich('docs', 'summary', prompt => '{body}', filter => 'id <= 60')});
 is(one($from, q{SELECT count(summary) || ' ' || (SELECT count(*) FROM llm.failed_rows) FROM docs}), '59 1', 'an enrichment there');
+one($from, q{SELECT llm_enrich_create('notes', 'notes', 'answer', prompt => 'to {body}'); INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, 30) i});
+ok(llm_wait_for(sub { one($from, q{SELECT count(*) || ' ' || (SELECT count(*) FROM llm.enrich_queue) FROM notes WHERE answer = 'to ' || body}) eq '30 0' }), 'a standing one too');
 one($from, q{UPDATE llm.quotas SET max_in_flight = 4; DELETE FROM llm.job_queue WHERE id = 1; DELETE FROM llm.enrich_failures});
 caught_up();
 is(jobs($to), $before, 'jobs here are what they were');
 is(one($to, q{SELECT max_in_flight || ' ' || (SELECT count(*) FROM llm.enrich_failures) FROM llm.quotas}), '7 0', 'so is the rest');
 is(one($to, q{SELECT requests FROM llm.stat_users}), '1', 'and nothing was asked');
-is(one($to, 'SELECT count(summary) FROM docs'), '59', 'values have come');
+is(one($to, 'SELECT count(summary) || chr(32) || (SELECT count(answer) FROM notes) || chr(32) || (SELECT count(*) FROM llm.enrichments) FROM docs'), '59 30 0', 'values have come, definitions have not');
 
 # Rows that arrive are enriched here, those that change again.
 my $here = q{SET client_min_messages = error; CALL llm_enrich('docs', 'summary', prompt => 'here {body}', filter => 'body !~ ''^@''')};
@@ -67,6 +69,22 @@ one($from, q{INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(101, 4
 	$to->safe_psql('postgres', $here);
 	is(one($to, q{SELECT count(*) || ' ' || count(*) FILTER (WHERE summary = 'here ' || body) FROM docs WHERE id <> 50}), '389 389', 'each row is done as it is now');
 }
+
+# A trigger that fires for rows which arrive submits jobs. A standing enrichment does what is there, and what is written here.
+one($to, q{CREATE TABLE asked (id int, job bigint);
+	CREATE FUNCTION ask() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN INSERT INTO public.asked VALUES (NEW.id, public.llm_job_submit('about ' || NEW.body)); RETURN NULL; END$$;
+	CREATE TRIGGER ask AFTER INSERT ON docs FOR EACH ROW EXECUTE FUNCTION ask(); ALTER TABLE docs ENABLE ALWAYS TRIGGER ask;
+	DELETE FROM docs WHERE id = 50;
+	ALTER TABLE docs ADD standing text;
+	SELECT llm_enrich_create('standing', 'docs', 'standing', prompt => 'standing {body}')});
+ok(llm_wait_for(sub { one($to, q{SELECT count(*) FROM docs WHERE standing = 'standing ' || body}) eq '389' }), 'a standing enrichment of a subscriber');
+one($from, q{INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(401, 420) i});
+caught_up();
+ok(llm_wait_for(sub { one($to, q{SELECT count(*) FROM asked WHERE (llm_job_result(job)).text = 'about body ' || id}) eq '20' }), 'jobs of a trigger in the apply worker');
+one($to, q{UPDATE docs SET body = 'written here' WHERE id <= 10});
+ok(llm_wait_for(sub { one($to, q{SELECT count(*) FROM docs WHERE standing = 'standing ' || body}) eq '389' }), 'rows that are written here are done again');
+one($to, q{SET client_min_messages = error; CALL llm_enrich('docs', 'standing', prompt => 'standing {body}')});
+is(one($to, q{SELECT count(*) FROM docs WHERE standing = 'standing ' || body}), '409', 'a call does those that have arrived');
 
 # Who restores with triggers off loses nothing.
 one($to, q{SET session_replication_role = replica; INSERT INTO llm.quotas VALUES ('-', NULL, NULL, 9); UPDATE llm.quotas SET max_in_flight = 8 WHERE role = 'a'::regrole});
