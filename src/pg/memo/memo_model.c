@@ -12,8 +12,10 @@
 #include "storage/shmem.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #define IMPATIENT_MS 1000
+#define AGAIN_MS 10000  /* after that was too short, for those who are */
 #define QUESTIONS_MAX 4 /* one after the other, while the file or the engine changes */
 
 /* What must be the same for what was told to hold: the engine and the file. All zero but the first when
@@ -57,6 +59,7 @@ typedef struct LlmMemoModel
 	uint64 numerics;
 	Place asked_of;
 	LlmClientRequest *question; /* LOAD, in a context of its own; NULL = none */
+	TimestampTz again;          /* the impatient do not ask before */
 } LlmMemoModel;
 
 /* ---- what the cluster was told ---- */
@@ -114,16 +117,18 @@ static LlmMemoModel *
 memory_of(LlmModel *model)
 {
 	MemoryContext old;
+	LlmMemoModel *memo;
 
 	if (model->memo != NULL)
 		return model->memo;
 	old = MemoryContextSwitchTo(model->cxt);
-	model->memo = palloc0(sizeof(LlmMemoModel));
-	model->memo->spec = hash_bytes_extended(model->key, (int) model->n_key, 0);
+	memo = palloc0(sizeof(LlmMemoModel));
+	memo->spec = hash_bytes_extended(model->key, (int) model->n_key, 0);
 	if (strncmp(model->spec.path, "echo:", 5) != 0)
-		model->memo->path = psprintf("%s/%s", llm_guc_model_dir, model->spec.path);
+		memo->path = psprintf("%s/%s", llm_guc_model_dir, model->spec.path);
 	MemoryContextSwitchTo(old);
-	return model->memo;
+	model->memo = memo; /* whole: without a path it would have no file */
+	return memo;
 }
 
 static int64
@@ -161,15 +166,6 @@ drop_question(LlmMemoModel *memo)
 	memo->question = NULL;
 }
 
-static bool
-is_asked(const LlmMemoModel *memo)
-{
-	const LlmClientRequest *q = memo->question;
-
-	return q != NULL && (q->state == LLM_CLIENT_QUEUED || q->state == LLM_CLIENT_SENT ||
-						 q->state == LLM_CLIENT_FINISHED);
-}
-
 /* A LOAD makes the engine look at the file, whatever it has seen of it before. */
 static void
 ask(LlmModel *model, LlmMemoModel *memo, Place now)
@@ -178,6 +174,7 @@ ask(LlmModel *model, LlmMemoModel *memo, Place now)
 		AllocSetContextCreate(model->cxt, "llm_infer model question", ALLOCSET_SMALL_SIZES);
 	LlmClientRequest *q = MemoryContextAllocZero(cxt, sizeof(LlmClientRequest));
 
+	drop_question(memo); /* an error has ended the wait for it */
 	q->cxt = cxt;
 	q->kind = LLM_CLIENT_LOAD;
 	q->model = model;
@@ -186,17 +183,14 @@ ask(LlmModel *model, LlmMemoModel *memo, Place now)
 	llm_client_begin_owned(q);
 }
 
-/* Wait for the answer; false when it is not here yet. */
+/* Wait for the answer, at most timeout_ms (0 = any time): false when it has not come. */
 static bool
-await(LlmMemoModel *memo, int timeout_ms)
+await(LlmClientRequest *q, int timeout_ms)
 {
-	LlmClientRequest *q = memo->question;
-
 	/* A load may take minutes, in which the catalogs' snapshot would hold back vacuum. */
-	if (q->state != LLM_CLIENT_FINISHED)
-		InvalidateCatalogSnapshot();
+	InvalidateCatalogSnapshot();
 	if (timeout_ms > 0)
-		return q->state == LLM_CLIENT_FINISHED || llm_client_wait_at_most(q, timeout_ms);
+		return llm_client_wait_at_most(q, timeout_ms);
 	llm_client_wait(q);
 	return true;
 }
@@ -253,17 +247,13 @@ llm_memo_model_numerics(LlmModel *model, bool patient, int timeout_ms, LlmFailur
 
 	for (int i = 0; (numerics = find_known(memo, &now)) == 0 && i < QUESTIONS_MAX; i++)
 	{
-		bool asked = is_asked(memo);
-
-		if (!asked)
+		if (!patient && GetCurrentTimestamp() < memo->again)
+			return 0;
+		ask(model, memo, now);
+		if (!await(memo->question, patient ? timeout_ms : IMPATIENT_MS))
 		{
 			drop_question(memo);
-			ask(model, memo, now);
-		}
-		if (!patient && asked && memo->question->state != LLM_CLIENT_FINISHED)
-			return 0;
-		if (!await(memo, patient ? timeout_ms : IMPATIENT_MS))
-		{
+			memo->again = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), AGAIN_MS);
 			if (patient)
 				llm_failure_set_status(f, LLM_E_TIMEOUT,
 									   psprintf("request was not answered within %d ms",

@@ -21,7 +21,7 @@ extern void llm_memo_model_startup(LWLock *lock);
 
 /* The numerics key that answers of a model (found by a name, held by the caller) would have now. Waits
  * for it, interruptibly: at most timeout_ms, 0 = as long as a load takes; with patient false a second
- * at most, and only when it is asked for the first time. 0 when it is not known, with f set (memory of
+ * at most, and not again and again. 0 when it is not known, with f set (memory of
  * CurrentMemoryContext) when the model cannot answer at all, or not in time. In a transaction. */
 extern uint64 llm_memo_model_numerics(LlmModel *model, bool patient, int timeout_ms, LlmFailure *f);
 
