@@ -12,9 +12,11 @@
 #include "utils/partcache.h"
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
+#include "utils/timestamp.h"
 
 /* Longer conditions (a list of very many values) cost more than they save. */
 #define BOUNDS_MAX 4096
+#define AGE_MS 2000
 
 static SPIPlanPtr
 prepare(const char *sql, int n_args, Oid *types)
@@ -110,14 +112,14 @@ prepare_claim(const LlmEnrichTarget *t, const char *bounds, const char *conditio
 }
 
 static void
-prepare_set(LlmEnrichPlans *set, const LlmEnrichTarget *t)
+prepare_set(LlmEnrichPlans *set, const LlmEnrichTarget *t, Oid unit)
 {
 	Oid types[] = {TIDOID, OIDOID, XIDOID, JSONBOID, t->type};
-	const char *bounds = bounds_condition(t, set->unit);
+	const char *bounds = bounds_condition(t, unit);
 	char *same =
 		psprintf("%s%s%s.ctid OPERATOR(pg_catalog.=) $1 AND %s.tableoid OPERATOR(pg_catalog.=) $2 "
 				 "AND %s.xmin OPERATOR(pg_catalog.=) $3 AND %s OPERATOR(pg_catalog.=) $4",
-				 bounds, hash_condition(t, set->unit), t->alias, t->alias, t->alias, t->key);
+				 bounds, hash_condition(t, unit), t->alias, t->alias, t->alias, t->key);
 
 	set->claim = prepare_claim(t, bounds, t->todo);
 	set->claim_again = prepare_claim(t, bounds, t->wanted);
@@ -138,6 +140,7 @@ free_set(LlmEnrichPlans *set)
 	for (Size i = 0; i < lengthof(plans); i++)
 		if (plans[i] != NULL)
 			SPI_freeplan(plans[i]);
+	memset(set, 0, sizeof(*set));
 }
 
 /* A place for one more: the one that was used longest ago. */
@@ -178,11 +181,14 @@ llm_enrich_plans_get(LlmEnrichPlanCache *cache, const LlmEnrichTarget *t, Oid ta
 		if (cache->sets[i].unit == unit)
 			set = &cache->sets[i];
 	if (set == NULL)
-	{
 		set = make_room(cache);
-		memset(set, 0, sizeof(*set));
-		set->unit = unit;
-		prepare_set(set, t);
+	else if (GetCurrentTimestamp() >= TimestampTzPlusMilliseconds(set->made, AGE_MS))
+		free_set(set);
+	if (set->unit != unit)
+	{
+		prepare_set(set, t, unit);
+		set->made = GetCurrentTimestamp();
+		set->unit = unit; /* from now on it is whole */
 	}
 	set->used = ++cache->clock;
 	return set;

@@ -11,6 +11,7 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
 #include "executor/spi.h"
 #include "pg/enrich/enrich_target.h"
 
@@ -19,7 +20,9 @@
 
 typedef struct LlmEnrichPlans
 {
-	Oid unit;    /* partition, or the table itself */
+	Oid unit; /* partition, or the table itself */
+	TimestampTz
+		made; /* they are made again after a while: a plan for a small table is bad for a large one */
 	uint64 used; /* when, by the cache's clock */
 	SPIPlanPtr
 		claim; /* (tid[], table[]) -> table, tid, xmin, key, prompt of rows to do; locks them */
