@@ -68,12 +68,13 @@ static int64 evicted;
 static bool
 write_batch(void)
 {
-	int64 over;
+	int64 limit = (int64) llm_guc_memo_size * 1024;
+	LlmMemoSize size;
 
 	llm_memo_ring_collect(&batch);
-	over = llm_memo_table_write(&batch) - (int64) llm_guc_memo_size * 1024;
-	if (over > 0)
-		evicted = llm_memo_table_evict(over);
+	size = llm_memo_table_write(&batch);
+	if (size.nbytes > limit)
+		evicted = llm_memo_table_evict(&size, limit);
 	return llm_memo_table_tidy() || batch.more || evicted > 0;
 }
 

@@ -8,6 +8,7 @@
 #include "pg/guc.h"
 #include "port/atomics.h"
 #include "storage/shmem.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -400,15 +401,11 @@ llm_memo_ring_forget(Oid server, const Oid *roles, int n_roles)
 		for (int i = 0; i < WALK_ENTRIES && place < ring->head; i++)
 		{
 			Entry *e = entry_at(place);
-			bool ours = false;
 
 			place += e->nbytes;
 			if (!(e->flags & HAS_ANSWER) || (e->flags & IS_FORGOTTEN) ||
-				e->database != MyDatabaseId || (OidIsValid(server) && e->server != server))
-				continue;
-			for (int j = 0; j < n_roles && !ours; j++)
-				ours = roles[j] == e->role;
-			if (!ours)
+				e->database != MyDatabaseId || (OidIsValid(server) && e->server != server) ||
+				bsearch(&e->role, roles, n_roles, sizeof(Oid), oid_cmp) == NULL)
 				continue;
 			n_pending += (e->flags & IS_PENDING) != 0;
 			no_longer_pending(e, false);

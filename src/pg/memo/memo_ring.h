@@ -43,7 +43,7 @@ extern void llm_memo_ring_count(bool hit);
  * be woken. */
 extern bool llm_memo_ring_append(const LlmMemoKey *key, Oid server, Oid role,
 								 const LlmMemoAnswer *answer);
-/* Answers of these roles to requests to server (0 = to all) are not found any more; how many of them
+/* Answers of these roles, which are in order, to requests to server (0 = to all) are not found any more; how many of them
  * were pending. */
 extern int64 llm_memo_ring_forget(Oid server, const Oid *roles, int n_roles);
 

@@ -24,8 +24,8 @@
 #include "utils/timestamp.h"
 
 #define ENTRIES "memo_entries"
-#define ROW_NBYTES 200     /* what a row takes beside its texts, with its index entries */
-#define REMOVE_ROWS "1000" /* by one statement */
+#define ROW_NBYTES 200   /* what a row takes beside its texts, with its index entries */
+#define REMOVE_ROWS 1000 /* by one statement */
 /* In the tag of the writer's lock, where objects have the number of a part. */
 #define WRITER_LOCK_MARK 0x4C4D
 #define TIDY_MS 60000 /* between looks for what belongs to nobody */
@@ -168,15 +168,18 @@ writer_tag(void)
 bool
 llm_memo_table_lock(void)
 {
-	Oid relid = llm_owned_table(ENTRIES);
+	Oid entries = llm_owned_table(ENTRIES);
+	Oid sizes = llm_owned_table("memo_sizes");
 	LOCKTAG tag = writer_tag();
 
-	return OidIsValid(relid) && ConditionalLockRelationOid(relid, RowExclusiveLock) &&
+	return OidIsValid(entries) && OidIsValid(sizes) &&
+		   ConditionalLockRelationOid(entries, RowExclusiveLock) &&
+		   ConditionalLockRelationOid(sizes, RowExclusiveLock) &&
 		   LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
 }
 
-/* Rows and bytes more; the sum of bytes. */
-static int64
+/* Add rows and bytes; what there is then. Without a change nothing is written. */
+static LlmMemoSize
 add_up(int64 rows, int64 nbytes)
 {
 	static LlmOwnedStatement add = {
@@ -184,22 +187,32 @@ add_up(int64 rows, int64 nbytes)
 		"more AS (SELECT coalesce(sum(entries), 0) AS entries, coalesce(sum(bytes), 0) AS bytes "
 		"FROM others) "
 		"UPDATE llm.memo_sizes AS s SET entries = s.entries + more.entries + $1, "
-		"bytes = s.bytes + more.bytes + $2 FROM more WHERE total RETURNING s.bytes",
+		"bytes = s.bytes + more.bytes + $2 FROM more WHERE total RETURNING s.entries, s.bytes",
 		2,
 		{INT8OID, INT8OID}};
 	/* In one statement, so that both see the same removals. */
 	static LlmOwnedStatement count = {
 		"WITH others AS (DELETE FROM llm.memo_sizes) "
 		"INSERT INTO llm.memo_sizes (total, entries, bytes) "
-		"SELECT true, count(*), coalesce(sum(nbytes), 0) FROM llm.memo_entries RETURNING bytes",
+		"SELECT true, count(*), coalesce(sum(nbytes), 0) FROM llm.memo_entries "
+		"RETURNING entries, bytes",
 		0,
 		{0}};
+	static LlmOwnedStatement look = {"SELECT coalesce(sum(entries), 0)::bigint, "
+									 "coalesce(sum(bytes), 0)::bigint FROM llm.memo_sizes",
+									 0,
+									 {0}};
 	Datum values[] = {Int64GetDatum(rows), Int64GetDatum(nbytes)};
+	LlmMemoSize size;
 	bool isnull;
 
-	if (llm_owned_run(&add, values, NULL, LLM_OWNED_OF_TRANSACTION) == 0)
+	if (rows == 0)
+		(void) llm_owned_run(&look, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
+	else if (llm_owned_run(&add, values, NULL, LLM_OWNED_OF_TRANSACTION) == 0)
 		(void) llm_owned_run(&count, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
-	return DatumGetInt64(llm_owned_value(0, 1, &isnull));
+	size.entries = DatumGetInt64(llm_owned_value(0, 1, &isnull));
+	size.nbytes = DatumGetInt64(llm_owned_value(0, 2, &isnull));
+	return size;
 }
 
 static Datum
@@ -259,14 +272,14 @@ note_use(const LlmMemoItem *item)
 	(void) llm_owned_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
 }
 
-int64
+LlmMemoSize
 llm_memo_table_write(const LlmMemoBatch *batch)
 {
 	LlmOwnedUser before;
 	Relation rel;
 	int64 rows = 0;
 	int64 nbytes = 0;
-	int64 total;
+	LlmMemoSize size;
 
 	llm_owned_enter(ENTRIES, &before);
 	rel = table_open(llm_owned_table(ENTRIES), NoLock);
@@ -281,9 +294,9 @@ llm_memo_table_write(const LlmMemoBatch *batch)
 		rows += n > 0;
 	}
 	table_close(rel, NoLock);
-	total = add_up(rows, nbytes);
+	size = add_up(rows, nbytes);
 	llm_owned_leave(&before);
-	return total;
+	return size;
 }
 
 /* The rows and bytes of {count, sum} in SPI_tuptable are gone: how many rows. */
@@ -299,24 +312,26 @@ subtract(void)
 }
 
 int64
-llm_memo_table_evict(int64 nbytes)
+llm_memo_table_evict(const LlmMemoSize *size, int64 limit)
 {
 	static LlmOwnedStatement q = {
 		"WITH old AS (SELECT s.key FROM (SELECT o.key, "
 		"sum(o.nbytes) OVER (ROWS UNBOUNDED PRECEDING) - o.nbytes AS before "
-		"FROM (SELECT key, nbytes FROM llm.memo_entries ORDER BY used LIMIT " REMOVE_ROWS
-		" FOR UPDATE SKIP LOCKED) AS o) AS s WHERE s.before < $1), "
+		"FROM (SELECT key, nbytes FROM llm.memo_entries ORDER BY used LIMIT $2 "
+		"FOR UPDATE SKIP LOCKED) AS o) AS s WHERE s.before < $1), "
 		"gone AS (DELETE FROM llm.memo_entries AS e USING old WHERE e.key = old.key "
 		"RETURNING e.nbytes) "
 		"SELECT count(*), coalesce(sum(nbytes), 0)::bigint FROM gone",
-		1,
-		{INT8OID}};
-	Datum value = Int64GetDatum(nbytes);
+		2,
+		{INT8OID, INT8OID}};
+	int64 over = size->nbytes - limit;
+	/* of the average size, so that few are locked in vain */
+	int64 rows = 1 + (int64) ((double) over * size->entries / size->nbytes);
+	Datum values[] = {Int64GetDatum(over), Int64GetDatum(Min(rows, REMOVE_ROWS))};
 	LlmOwnedUser before;
-	int64 rows;
 
 	llm_owned_enter(ENTRIES, &before);
-	(void) llm_owned_run(&q, &value, NULL, LLM_OWNED_OF_TRANSACTION);
+	(void) llm_owned_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
 	rows = subtract();
 	llm_owned_leave(&before);
 	return rows;
@@ -337,10 +352,12 @@ llm_memo_table_tidy(void)
 		"OR NOT EXISTS (SELECT FROM pg_foreign_server AS s WHERE s.oid = a.server) LIMIT 1), "
 		"nobodys AS (SELECT e.key FROM lost, LATERAL ("
 		"SELECT key FROM llm.memo_entries AS e WHERE e.role = lost.role AND e.server = lost.server "
-		"LIMIT " REMOVE_ROWS " FOR UPDATE SKIP LOCKED) AS e), "
-		"gone AS (DELETE FROM llm.memo_entries AS e USING nobodys WHERE e.key = nobodys.key "
-		"RETURNING e.nbytes) "
-		"SELECT count(*), coalesce(sum(nbytes), 0)::bigint FROM gone",
+		"LIMIT " CppAsString2(
+			REMOVE_ROWS) " FOR UPDATE SKIP LOCKED) AS e), "
+						 "gone AS (DELETE FROM llm.memo_entries AS e USING nobodys WHERE e.key = "
+						 "nobodys.key "
+						 "RETURNING e.nbytes) "
+						 "SELECT count(*), coalesce(sum(nbytes), 0)::bigint FROM gone",
 		0,
 		{0}};
 	static TimestampTz last = 0;
@@ -373,9 +390,8 @@ llm_memo_table_wait_writer(void)
 Oid *
 llm_memo_table_roles(Oid user, int *n)
 {
-	static LlmOwnedStatement q = {"SELECT oid FROM pg_roles WHERE pg_has_role($1, oid, 'USAGE')",
-								  1,
-								  {OIDOID}};
+	static LlmOwnedStatement q = {
+		"SELECT oid FROM pg_roles WHERE pg_has_role($1, oid, 'USAGE') ORDER BY oid", 1, {OIDOID}};
 	MemoryContext cxt = CurrentMemoryContext;
 	Datum value = ObjectIdGetDatum(user);
 	LlmOwnedUser before;

@@ -20,14 +20,21 @@ extern bool llm_memo_table_find(const LlmMemoKey *key, MemoryContext cxt, LlmMem
 
 /* ---- the launcher's, in a transaction with a snapshot ---- */
 
+/* All rows, and their bytes. */
+typedef struct LlmMemoSize
+{
+	int64 entries;
+	int64 nbytes;
+} LlmMemoSize;
+
 /* Lock it for writing, till the end of the transaction; false when others have it locked, or it is not
  * there. */
 extern bool llm_memo_table_lock(void);
-/* Write a batch: answers that are not there yet, and uses. The bytes of all rows. */
-extern int64 llm_memo_table_write(const LlmMemoBatch *batch);
-/* Remove rows that were not used for longest, until so many bytes are gone, but not many at once: how
+/* Write a batch: answers that are not there yet, and uses. What there is then. */
+extern LlmMemoSize llm_memo_table_write(const LlmMemoBatch *batch);
+/* Remove rows that were not used for longest, as size is above the limit, but not many at once: how
  * many. */
-extern int64 llm_memo_table_evict(int64 nbytes);
+extern int64 llm_memo_table_evict(const LlmMemoSize *size, int64 limit);
 /* Once a minute, remove rows of a model or a role that is gone; true when there may be more. */
 extern bool llm_memo_table_tidy(void);
 
@@ -35,7 +42,7 @@ extern bool llm_memo_table_tidy(void);
 
 /* Wait for the launcher's transaction, which is short: what it has taken from the ring is in the table. */
 extern void llm_memo_table_wait_writer(void);
-/* Roles whose entries are the user's own: [*n] in CurrentMemoryContext. */
+/* Roles whose entries are the user's own, in order: [*n] in CurrentMemoryContext. */
 extern Oid *llm_memo_table_roles(Oid user, int *n);
 /* Remove what roles have asked of server, 0 = of all, as it is committed now: how many rows. */
 extern int64 llm_memo_table_forget(Oid server, const Oid *roles, int n_roles);
