@@ -5,6 +5,7 @@ use warnings;
 use LlmCluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(time);
 
 my $node = llm_cluster('memo_key', start => 0);
 my $dir = $node->basedir . '/models';
@@ -149,6 +150,22 @@ foreach my $i (1, 2)
 is($node->safe_psql('postgres', 'SELECT requests FROM llm.stat_engine') - $before, 20, 'the second time from the memo');
 (undef, $n) = ask(q{SELECT count(llm_generate('job ' || i, 'echo')) FROM generate_series(1, 20) i});
 is($n, 0, 'which queries share');
+
+# ---- an engine that does not tell what its models are ----
+
+$engine = llm_engine_pid($node);
+kill 'KILL', $engine;
+kill 'STOP', $engine = llm_engine_pid($node, $engine);
+my $begin = time();
+like(llm_error($node, q{SELECT llm_generate('job 1', 'echo', options => '{"timeout": 500}')}),
+	qr/55P03: request was not answered within 500 ms/, 'a statement waits for it as long as for an answer');
+cmp_ok(time() - $begin, '<', 3, 'and not longer');
+$node->safe_psql('postgres', $jobs);
+$node->safe_psql('postgres', 'SELECT pg_sleep(1.5)');
+kill 'CONT', $engine;
+ok(llm_wait_for(sub { $node->safe_psql('postgres', $ends) eq '60|20' }), 'jobs ask it instead');
+(undef, $n) = ask(q{SELECT count(llm_generate('job ' || i, 'echo')) FROM generate_series(1, 20) i});
+is($n, 0, 'and all is as before');
 llm_is_well($node, 'all that');
 
 $node->stop;
