@@ -43,6 +43,12 @@ SELECT state IN ('queued', 'running') AS open FROM llm.jobs WHERE id = :id;
 SELECT llm_job_wait(:id), llm_job_status(:id);
 SELECT state IN ('queued', 'running') AS open FROM llm.jobs WHERE id = :id;
 COMMIT;
+SELECT llm_job_submit('@slow=50 serializable') AS id \gset
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT count(*) > 0 AS some FROM llm.jobs;
+SELECT llm_job_wait(:id), (llm_job_result(:id)).text, llm_job_submit('within') > :id AS later, llm_job_cancel(:id);
+COMMIT;
+SELECT llm_job_wait(:id + 1);
 SELECT llm_job_wait(:id, '0 s'), llm_job_wait(:id, '-1 s');
 
 -- the settings are those at submission; a seed is drawn then

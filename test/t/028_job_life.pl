@@ -36,6 +36,19 @@ is(workers(), '0', 'ROLLBACK wakes nobody');
 		'autovacuum would see what they wrote');
 	ok(idle(), 'they end when there is nothing to do');
 }
+{
+	my @first;
+	foreach (1 .. 3)
+	{
+		idle();
+		my $id = submit('x');
+		wait_state($id);
+		push @first, one("SELECT extract(epoch FROM started - submitted) FROM llm.jobs WHERE id = $id");
+	}
+	my ($least) = sort { $a <=> $b } @first;
+	cmp_ok($least, '<', 1, "from nothing a job is begun within a second of its submission (@first)");
+}
+
 # Processor time of our processes while there is nothing to do, in hundredths of a second.
 sub ticks
 {
@@ -105,6 +118,29 @@ like(one(q{LISTEN llm_jobs; SELECT llm_job_submit('x') AS id \gset
 		$begin = time();
 		$node->safe_psql($db, 'DROP DATABASE copy');
 		cmp_ok(time() - $begin, '<', 10, 'DROP DATABASE');
+	}
+	foreach my $how ('a call of llm_enrich', 'a standing enrichment')
+	{
+		my $rows = q{SELECT i, 'row ' || i FROM generate_series(1, 3000) i};
+		my $args = q{'docs', 'a', prompt => '@slow=5 @tokens=40 {body}', batch_size => 64};
+		$node->safe_psql('work', "DROP TABLE IF EXISTS docs; CREATE TABLE docs (id int PRIMARY KEY, body text, a text); INSERT INTO docs $rows");
+		my $s = $how =~ /call/ ? llm_session($node, "CALL llm_enrich($args)", dbname => 'work') : undef;
+		$node->safe_psql('work', "SELECT llm_enrich_create('docs', $args)") unless $s;
+		my $longest = 0;
+		foreach my $ddl ('ALTER TABLE docs ADD x int', 'VACUUM FULL docs', 'CREATE INDEX ON docs (id, x)', "TRUNCATE docs; INSERT INTO docs $rows")
+		{
+			ok(llm_wait_for(sub { one('SELECT count(a) > 0 FROM docs', 'work') eq 't' }), "$how is at work");
+			$begin = time();
+			$node->safe_psql('work', $ddl);
+			$longest = time() - $begin if time() - $begin > $longest;
+		}
+		cmp_ok($longest, '<', 3, sprintf('%s holds DDL of its table up for a batch at most (%.2f s)', $how, $longest));
+		$begin = time();
+		$node->safe_psql($db, 'CREATE DATABASE copy TEMPLATE work') unless $s;
+		cmp_ok(time() - $begin, '<', 10, 'and makes way for DDL of the database');
+		$node->safe_psql($db, 'DROP DATABASE copy') unless $s;
+		$node->safe_psql('work', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'CALL%'}) if $s;
+		llm_session_end($s) if $s;
 	}
 	submit('@slow=50 @tokens=2000 x', 'work');
 	llm_wait_for(sub { one(q{SELECT count(*) FROM llm.jobs WHERE state = 'running'}, 'work') });

@@ -65,15 +65,19 @@ my @done = 0;
 $begin = time();
 my $tenth = $n / 10;
 my @took;
+my @memory; # of the worker, kB
 while ($done[-1] < $n && time() - $begin < $n / 200 + 60)
 {
-	sleep 0.05;
+	sleep 0.02;
 	push @done, one(q{SELECT count(*) FROM llm.job_queue WHERE state = 'done' AND max_tokens = 1 AND seed = 1});
+	my ($kb) = eval { slurp_file('/proc/' . one(q{SELECT pid FROM llm.job_workers WHERE owner = 'postgres'::regrole AND state = 'running'}) . '/status') } =~ /RssAnon:\s+(\d+) kB/;
+	push @memory, $kb if $kb && $done[-1] >= $tenth;
 	push @took, time() - $begin while @took < 10 && $done[-1] >= $tenth * (@took + 1);
 }
 is($done[-1], $n, sprintf('all are done: %.0f jobs/s', $n / (time() - $begin)));
 my ($early, $late) = ($took[4] - $took[0], $took[9] - $took[5]);
 cmp_ok($late, '<', 2 * $early + 2, sprintf('the last four tenths take as long as the first (%.1f s, %.1f s)', $late, $early));
+cmp_ok($memory[-1] - $memory[0], '<', 8_000, "the worker's memory is flat (kB: $memory[0], $memory[-1])") if @memory;
 cmp_ok(size(), '<', 3 * $before + 10_000_000, "the table is bounded: $before, " . size());
 is(one(q{SELECT max(attempts) FROM llm.job_queue}), '1', 'each was run once');
 
