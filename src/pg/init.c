@@ -7,9 +7,11 @@
 #include "pg/distinct.h"
 #include "pg/guc.h"
 #include "pg/jobs/job_ddl.h"
+#include "pg/jobs/launcher.h"
 #include "pg/node/plan.h"
 #include "pg/shmem.h"
 #include "pg/standing/standing_ddl.h"
+#include "pg/standing/standing_queue.h"
 #include "pg/supervisor.h"
 
 LLM_EXPORTS_BEGIN
@@ -31,6 +33,7 @@ _PG_init(void)
 		llm_supervisor_init();
 		llm_job_ddl_init();
 		llm_standing_ddl_init();
+		llm_launcher_add(llm_standing_queue_lanes);
 	}
 	llm_node_init();
 	llm_distinct_init();

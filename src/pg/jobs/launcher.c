@@ -9,6 +9,8 @@
  */
 #include "postgres.h"
 
+#include "pg/jobs/launcher.h"
+
 #include "access/htup_details.h"
 #include "catalog/pg_authid.h"
 #include "common/pg_prng.h"
@@ -19,7 +21,6 @@
 #include "pg/jobs/job_process.h"
 #include "pg/jobs/job_table.h"
 #include "pg/memo/memo.h"
-#include "pg/standing/standing_queue.h"
 #include "pg/workers.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
@@ -49,6 +50,14 @@ typedef struct Served
 static List *served = NIL;          /* Served *, in TopMemoryContext */
 static TimestampTz placeless_since; /* no worker could be started, and none runs; 0 = not so */
 static MemoryContext turn_cxt;
+
+static LlmJobLanes *others = NULL;
+
+void
+llm_launcher_add(LlmJobLanes *lanes)
+{
+	others = lanes;
+}
 
 static Served *
 served_of(const LlmJobLane *lane)
@@ -143,9 +152,6 @@ expire(void)
 static bool
 look(LlmJobLane **lanes, int *n, bool *prepared, bool *expiring, long *memo_ms)
 {
-	LlmJobLane *standing;
-	int n_standing;
-
 	MemoryContextReset(turn_cxt);
 	if (!llm_job_process_begin("looking for jobs"))
 		return false;
@@ -154,10 +160,15 @@ look(LlmJobLane **lanes, int *n, bool *prepared, bool *expiring, long *memo_ms)
 	*expiring = expire();
 	*memo_ms = llm_memo_flush();
 	*lanes = llm_job_table_lanes(n);
-	standing = llm_standing_queue_lanes(&n_standing);
-	*lanes = repalloc(*lanes, sizeof(LlmJobLane) * Max(*n + n_standing, 1));
-	memcpy(*lanes + *n, standing, sizeof(LlmJobLane) * n_standing);
-	*n += n_standing;
+	if (others != NULL)
+	{
+		int n_more;
+		LlmJobLane *more = others(&n_more);
+
+		*lanes = repalloc(*lanes, sizeof(LlmJobLane) * Max(*n + n_more, 1));
+		memcpy(*lanes + *n, more, sizeof(LlmJobLane) * n_more);
+		*n += n_more;
+	}
 	*prepared = *n == 0 && llm_job_table_prepared();
 	for (int i = 0; i < *n; i++)
 		if ((*lanes)[i].due != DT_NOEND && !check_owner(&(*lanes)[i]))

@@ -3,11 +3,13 @@
 
 #include "pg/standing/standing_ddl.h"
 
+#include "access/sysattr.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_proc.h"
@@ -15,8 +17,10 @@
 #include "commands/extension.h"
 #include "commands/trigger.h"
 #include "executor/spi.h"
+#include "nodes/bitmapset.h"
 #include "nodes/parsenodes.h"
 #include "pg/standing/standing_defs.h"
+#include "pg/standing/standing_queue.h"
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
@@ -273,6 +277,38 @@ follow_alter(const AlterTableStmt *stmt)
 	}
 }
 
+/* A column of a table has another name. What is queued has the names of the key's columns. */
+static void
+rename_keys(Oid relid, const char *column, const char *name)
+{
+	AttrNumber attno = get_attnum(relid, name);
+	Oid constraint;
+	ListCell *lc;
+
+	foreach (lc, ids_of(relid))
+	{
+		const LlmStandingDef *def = llm_standing_defs_read(*(int64 *) lfirst(lc));
+
+		if (def != NULL && def->relation == relid &&
+			bms_is_member(attno - FirstLowInvalidHeapAttributeNumber,
+						  get_primary_key_attnos(relid, true, &constraint)))
+			llm_standing_queue_rename(def->id, column, name);
+	}
+}
+
+/* The same column, in the table and those below it. */
+static void
+follow_rename(const RenameStmt *stmt)
+{
+	Oid relid = oid_of((Node *) stmt->relation);
+	ListCell *lc;
+
+	if (!OidIsValid(relid))
+		return;
+	foreach (lc, find_all_inheritors(relid, AccessShareLock, NULL))
+		rename_keys(lfirst_oid(lc), stmt->subname, stmt->newname);
+}
+
 static void
 run_utility(PlannedStmt *stmt, const char *query, bool read_only_tree,
 			ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
@@ -292,6 +328,14 @@ run_utility(PlannedStmt *stmt, const char *query, bool read_only_tree,
 	{
 		CommandCounterIncrement();
 		follow_alter(castNode(AlterTableStmt, stmt->utilityStmt));
+	}
+	else if (IsA(stmt->utilityStmt, RenameStmt) &&
+			 castNode(RenameStmt, stmt->utilityStmt)->renameType == OBJECT_COLUMN &&
+			 castNode(RenameStmt, stmt->utilityStmt)->relationType == OBJECT_TABLE &&
+			 OidIsValid(function_oid()))
+	{
+		CommandCounterIncrement();
+		follow_rename(castNode(RenameStmt, stmt->utilityStmt));
 	}
 }
 

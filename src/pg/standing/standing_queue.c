@@ -6,6 +6,7 @@
 #include "catalog/pg_type.h"
 #include "pg/owned.h"
 #include "utils/array.h"
+#include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 static Datum
@@ -177,6 +178,23 @@ llm_standing_queue_find(int64 id, Datum *keys, int n)
 }
 
 /* ---- changing ---- */
+
+void
+llm_standing_queue_rename(int64 id, const char *column, const char *name)
+{
+	static LlmOwnedStatement q = {
+		"UPDATE llm.enrich_queue SET (key, hash) = (SELECT n.key, jsonb_hash_extended(n.key, 0) "
+		"FROM (SELECT key - $2 || jsonb_build_object($3, key -> $2) AS key) AS n) "
+		"WHERE enrichment = $1 AND key ? $2",
+		3,
+		{INT8OID, TEXTOID, TEXTOID}};
+	Datum values[] = {Int64GetDatum(id), CStringGetTextDatum(column), CStringGetTextDatum(name)};
+	LlmOwnedUser before;
+
+	llm_job_table_enter(&before);
+	(void) llm_owned_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
+	llm_owned_leave(&before);
+}
 
 /* Room for n more of two arrays, in CurrentMemoryContext. */
 static void

@@ -43,6 +43,9 @@ extern LlmStandingEntries *llm_standing_queue_take(int64 id, const int64 *withou
 /* The entries of keys [n], which have none when their n is 0: [n] in CurrentMemoryContext. */
 extern LlmStandingEntries *llm_standing_queue_find(int64 id, Datum *keys, int n);
 
+/* A column of the table's primary key has another name: so have the members of the keys. */
+extern void llm_standing_queue_rename(int64 id, const char *column, const char *name);
+
 /* Changes of the queue, gathered. */
 typedef struct LlmStandingChanges
 {
