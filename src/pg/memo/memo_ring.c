@@ -15,6 +15,7 @@
 #define BUCKET_NBYTES 256 /* of the ring, per bucket */
 #define DATABASES_MAX 128 /* with counters at once */
 #define STALE_MS 10000    /* pending for so long: no launcher is at work */
+#define HURRY_MS 10       /* between two wakes of a launcher while much is pending */
 #define WALK_ENTRIES 1024 /* while the lock is held */
 #define FIRST_PLACE 8     /* so that 0 is overwritten from the beginning */
 
@@ -340,7 +341,9 @@ publish(Entry *e, Database *d)
 static bool
 is_to_wake(Database *d, TimestampTz now)
 {
-	if (d->n_pending == 0 || now < TimestampTzPlusMilliseconds(d->woken, LLM_MEMO_WAKE_MS))
+	int ms = d->nbytes > (int64) ring->size / 8 ? HURRY_MS : LLM_MEMO_WAKE_MS;
+
+	if (d->n_pending == 0 || now < TimestampTzPlusMilliseconds(d->woken, ms))
 		return false;
 	d->woken = now;
 	return true;
