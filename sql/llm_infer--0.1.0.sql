@@ -490,7 +490,8 @@ SELECT d.name,
 	d.relation,
 	d.target,
 	CASE WHEN NOT d.active THEN 'paused' WHEN d.backfill THEN 'backfill' ELSE 'active' END AS state,
-	d.reason,
+	COALESCE(d.reason, w.reason) AS reason,
+	w.pid,
 	(SELECT pg_catalog.count(*)
 	 FROM llm.enrich_queue AS q
 	 WHERE q.enrichment OPERATOR(pg_catalog.=) d.id) AS pending,
@@ -511,6 +512,7 @@ SELECT d.name,
 	CASE WHEN pg_catalog.pg_has_role(d.owner::oid, 'USAGE') THEN d.options END AS options
 FROM llm.enrichment_defs AS d
 	JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) d.relation::oid
+	LEFT JOIN llm.stat_get_job_workers() AS w ON w.task OPERATOR(pg_catalog.=) d.id
 WHERE pg_catalog.pg_has_role(d.owner::oid, 'USAGE') OR pg_catalog.pg_has_role(c.relowner, 'USAGE') OR
 	pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE');
 

@@ -70,12 +70,12 @@ UPDATE docs SET n = n;
 SELECT * FROM queued();
 DROP TRIGGER restamp ON docs;
 
--- what an enrichment reads: by expression; the whole row, sub-selects and generated columns are all but the target
+-- what an enrichment reads: by expression, in sub-selects too; a whole row is all but the target
 CREATE TABLE read (id int PRIMARY KEY, a text, b text, c text, g text GENERATED ALWAYS AS (a || b) STORED, t1 text, t2 text, t3 text, t4 text);
 CREATE FUNCTION of_row(read) RETURNS text LANGUAGE sql AS 'SELECT $1.a';
 SELECT paused('r1', 'read', 't1', expr => $$upper(a) || read.id || coalesce(t1, '')$$, filter => 'c IS NOT NULL');
 SELECT paused('r2', 'read', 't2', expr => 'of_row(read)');
-SELECT paused('r3', 'read', 't3', expr => '(SELECT a)');
+SELECT paused('r3', 'read', 't3', expr => $$(WITH x AS (SELECT read.a || (SELECT c FROM docs WHERE docs.id = read.id AND lang = docs.body)) SELECT * FROM x)$$);
 SELECT paused('r4', 'read', 't4', prompt => '{g}');
 SELECT paused('r5', 'read', 'a', prompt => 'nothing');
 SELECT name, sources FROM llm.enrichment_defs WHERE relation = 'read'::regclass ORDER BY name;
@@ -86,9 +86,12 @@ UPDATE read SET t1 = 't', t2 = 'u';
 SELECT * FROM queued();
 UPDATE read SET c = 'd';
 SELECT * FROM queued();
+-- none may follow from itself
+SELECT error_of($$SELECT llm_enrich_create('r6', 'read', 'b', prompt => '{t4}')$$);
+SELECT error_of($$SELECT llm_enrich_alter('r5', prompt => '{c}{t3}')$$);
+SELECT llm_enrich_alter('r5', prompt => '{t2}');
+SELECT name, llm_enrich_drop(name) FROM llm.enrichment_defs WHERE name LIKE 'r_' ORDER BY name;
 DROP TABLE read CASCADE;
-SELECT name FROM llm.enrichments;
-SELECT name, llm_enrich_drop(name) FROM llm.enrichment_defs WHERE name LIKE 'r_';
 
 -- keys: of all types, the same whatever the session's settings
 CREATE TABLE keys (a timestamptz, b interval, c bytea, d float8, e numeric, "F ""x""" text, g uuid, body text, v text, PRIMARY KEY (a, b, c, d, e, "F ""x""", g));
@@ -318,10 +321,13 @@ SELECT llm_enrich_drop('e');
 SELECT llm_enrich_create('e', 'todo', 'n', expr => 'body', filter => 'false');
 ROLLBACK;
 SELECT name, target FROM llm.enrichments ORDER BY 1;
--- a table that is gone: the launcher removes what enriched it, or somebody does before it looks
+-- a table that is gone, before the launcher looks
+BEGIN;
 DROP TABLE todo CASCADE;
 SELECT name FROM llm.enrichments;
-SELECT llm_enrich_drop(name) FROM llm.enrichment_defs WHERE name = 'e' \g /dev/null
+SELECT error_of($$SELECT llm_enrich_resume('e')$$);
+SELECT llm_enrich_drop('e');
+COMMIT;
 
 -- what it has written stays when it is dropped
 SELECT llm_enrich_drop('papers');

@@ -8,6 +8,7 @@
 
 #include "access/htup_details.h"
 #include "access/sysattr.h"
+#include "access/table.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
@@ -16,8 +17,7 @@
 #include "miscadmin.h"
 #include "nodes/bitmapset.h"
 #include "nodes/parsenodes.h"
-#include "optimizer/optimizer.h"
-#include "optimizer/clauses.h"
+#include "nodes/nodeFuncs.h"
 #include "pg/client.h"
 #include "pg/compat.h"
 #include "pg/declared.h"
@@ -27,6 +27,7 @@
 #include "pg/jobs/job_table.h"
 #include "pg/standing/standing_ddl.h"
 #include "pg/standing/standing_defs.h"
+#include "rewrite/rewriteHandler.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
@@ -35,6 +36,7 @@
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/plancache.h"
+#include "utils/rel.h"
 #include "utils/syscache.h"
 
 LLM_EXPORTS_BEGIN
@@ -176,38 +178,72 @@ name_array(Oid relid, const Bitmapset *columns)
 	return PointerGetDatum(construct_array(names, n, NAMEOID, NAMEDATALEN, false, TYPALIGN_CHAR));
 }
 
-static bool
-is_generated(Oid relid, AttrNumber attno)
+typedef struct Found
 {
-	HeapTuple tuple = SearchSysCache2(ATTNUM, ObjectIdGetDatum(relid), Int16GetDatum(attno));
-	bool generated = ((Form_pg_attribute) GETSTRUCT(tuple))->attgenerated != '\0';
+	Bitmapset *columns; /* as in attno - FirstLowInvalidHeapAttributeNumber */
+	Index depth;        /* sub-selects between here and the query */
+} Found;
 
-	ReleaseSysCache(tuple);
-	return generated;
+/* Columns of the query's first table. */
+static bool
+find_columns(Node *node, void *context)
+{
+	Found *found = context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var))
+	{
+		const Var *var = (const Var *) node;
+
+		if (var->varno == 1 && var->varlevelsup == found->depth)
+			found->columns =
+				bms_add_member(found->columns, var->varattno - FirstLowInvalidHeapAttributeNumber);
+		return false;
+	}
+	if (IsA(node, Query))
+	{
+		found->depth++;
+		(void) query_tree_walker((Query *) node, find_columns, found, 0);
+		found->depth--;
+		return false;
+	}
+	return expression_tree_walker(node, find_columns, found);
 }
 
-/* Which columns the last one of a query over one table, and its condition, read, but the target; 0 = it may be
- * any: the whole row is handed to a function, a sub-select has more than we look at, a generated column depends
- * on others. */
-static Datum
-find_sources(const LlmEnrichTarget *t, Query *query)
+/* Put the columns that generated ones are made of in their place; those are not generated. */
+static void
+resolve_generated(Oid relid, Found *found)
 {
-	List *parts = list_make2(llast(query->targetList), query->jointree->quals);
-	Bitmapset *columns = NULL;
+	Relation rel = table_open(relid, AccessShareLock);
 	int i = -1;
 
-	if (contain_subplans((Node *) parts))
-		return (Datum) 0;
-	pull_varattnos((Node *) parts, 1, &columns);
-	columns = bms_del_member(columns, t->attno - FirstLowInvalidHeapAttributeNumber);
-	while ((i = bms_next_member(columns, i)) >= 0)
+	while ((i = bms_next_member(found->columns, i)) >= 0)
 	{
 		int attno = i + FirstLowInvalidHeapAttributeNumber;
 
-		if (attno == InvalidAttrNumber || (attno > 0 && is_generated(t->relid, (AttrNumber) attno)))
-			return (Datum) 0;
+		if (attno <= 0 || TupleDescAttr(RelationGetDescr(rel), attno - 1)->attgenerated == '\0')
+			continue;
+		found->columns = bms_del_member(found->columns, i);
+		(void) find_columns(build_column_default(rel, attno), found);
 	}
-	return name_array(t->relid, columns);
+	table_close(rel, NoLock);
+}
+
+/* Which columns the last one of a query over one table, and its condition, read, but the target; 0 = it may be
+ * any: the whole row is handed to a function. */
+static Datum
+find_sources(const LlmEnrichTarget *t, Query *query)
+{
+	Found found = {0};
+
+	(void) find_columns(llast(query->targetList), &found);
+	(void) find_columns(query->jointree->quals, &found);
+	resolve_generated(t->relid, &found);
+	if (bms_is_member(InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber, found.columns))
+		return (Datum) 0;
+	return name_array(t->relid,
+					  bms_del_member(found.columns, t->attno - FirstLowInvalidHeapAttributeNumber));
 }
 
 /* Run sql without a row, so that rights and types are looked at; its sources, in cxt. */
@@ -232,6 +268,50 @@ try_query(const LlmEnrichTarget *t, const char *sql, MemoryContext cxt)
 		elog(ERROR, "could not run \"%s\"", sql);
 	SPI_finish();
 	return sources;
+}
+
+/* The columns that a definition is known to read, a list of String. */
+static List *
+source_names(const LlmStandingDef *def)
+{
+	Datum *names;
+	int n = 0;
+	List *list = NIL;
+
+	if (def->sources != (Datum) 0)
+		deconstruct_array(DatumGetArrayTypeP(def->sources), NAMEOID, NAMEDATALEN, false,
+						  TYPALIGN_CHAR, &names, NULL, &n);
+	for (int i = 0; i < n; i++)
+		list = lappend(list, makeString(pstrdup(NameStr(*DatumGetName(names[i])))));
+	return list;
+}
+
+/* Raise an error when what an enrichment writes comes back to it through others of the table: they would never
+ * end. What reads whole rows does not count, see standing_trigger.c. */
+static void
+check_circle(const LlmStandingDef *def)
+{
+	int n;
+	LlmStandingDef *defs = llm_standing_defs_list(&n);
+	List *changed = list_make1(makeString(pstrdup(NameStr(def->target))));
+	List *sources = source_names(def);
+	int before;
+
+	do
+	{
+		before = list_length(changed);
+		for (int i = 0; i < n; i++)
+			if (defs[i].relation == def->relation && defs[i].id != def->id &&
+				list_intersection(source_names(&defs[i]), changed) != NIL)
+				changed = list_append_unique(changed, makeString(NameStr(defs[i].target)));
+	} while (list_length(changed) > before);
+	sources = list_intersection(sources, changed);
+	if (sources != NIL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("enrichment \"%s\" would read in \"%s\" what follows from its own values",
+						NameStr(def->name), strVal(linitial(sources))),
+				 errdetail("Other enrichments of the table would go round in a circle with it.")));
 }
 
 /* Raise what is wrong with a definition for its owner, and find out what it reads. It is looked at as the owner,
@@ -270,6 +350,7 @@ check_definition(LlmStandingDef *def)
 				  CurrentMemoryContext);
 	AtEOXact_GUC(true, nest_level);
 	SetUserIdAndSecContext(user, context);
+	check_circle(def);
 }
 
 /* ---- a definition by its name ---- */

@@ -342,6 +342,13 @@ check_trigger(FunctionCallInfo fcinfo)
 	return strtoll(t->tg_trigger->tgargs[0], NULL, 10);
 }
 
+/* True when the statement is one of an enrichment's worker, and not of a trigger that it fired. */
+static bool
+is_of_worker(void)
+{
+	return suspended != 0 && DatumGetInt32(DirectFunctionCall1(pg_trigger_depth, (Datum) 0)) <= 1;
+}
+
 /* llm.enrich_changed(): trigger */
 Datum
 llm_enrich_changed(PG_FUNCTION_ARGS)
@@ -352,11 +359,13 @@ llm_enrich_changed(PG_FUNCTION_ARGS)
 	const char *sql;
 	bool wake = true;
 
-	if (tuplestore_tuple_count(t->tg_newtable) == 0 ||
-		(id == suspended && DatumGetInt32(DirectFunctionCall1(pg_trigger_depth, (Datum) 0)) <= 1))
+	if (tuplestore_tuple_count(t->tg_newtable) == 0 || (id == suspended && is_of_worker()))
 		return PointerGetDatum(NULL);
 	def = llm_standing_defs_read(id);
 	if (def == NULL || !llm_standing_ddl_concerns(def, RelationGetRelid(t->tg_relation)))
+		return PointerGetDatum(NULL);
+	/* Two that read whole rows would wake each other for ever, with a column that each write changes. */
+	if (def->sources == (Datum) 0 && is_of_worker())
 		return PointerGetDatum(NULL);
 	/* Without a key there is nothing to queue: the worker shall see that. */
 	if (llm_enrich_target_key(def->relation, "r") != NULL)
