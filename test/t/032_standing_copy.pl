@@ -24,7 +24,7 @@ $node->safe_psql('postgres', q{SET ROLE owner;} . paused('docs', q{'"Odd place".
 	. q{RESET ROLE; INSERT INTO "Odd place".docs VALUES (1, 'one'), (2, 'two'); INSERT INTO plainly VALUES (3, 'three'); INSERT INTO orphan VALUES (4, 'four');
 	DROP TABLE orphan; GRANT USAGE ON SCHEMA "Odd place" TO plain; GRANT SELECT ON plainly, "Odd place".docs, "Odd place".docs1 TO plain});
 my $queued = qq{docs|{"id": 1}\ndocs|{"id": 2}\nplainly|{"id": 3}};
-is(one("$queue"), qq{$queued\norphan|{"id": 4}}, 'rows are queued');
+is(one("$queue LIMIT 3"), $queued, 'rows are queued');
 
 # ---- dump and restore ----
 
@@ -42,7 +42,7 @@ $node->command_ok([ 'pg_dump', '-f', "$file.again", $node->connstr('copy') ], 'a
 is(only($file, "$file.again"), '', 'is the same');
 $node->safe_psql('copy', q{SET ROLE owner; INSERT INTO "Odd place".docs1 VALUES (5, 'five'); UPDATE "Odd place".docs SET body = body || '!' WHERE id = 2});
 is(one($queue, 'copy'), qq{$queued\ndocs|{"id": 5}\ndocs|{"id": 2}}, 'triggers work');
-is(one(q{SET ROLE owner; SELECT llm_enrich_create('next', '"Odd place".docs', 'body', expr => 's'); SELECT id FROM llm.enrichment_ids, LATERAL (SELECT last_value - 3 AS id) v}, 'copy'), "\n1",
+is(one(q{SET ROLE owner; SELECT llm_enrich_create('next', '"Odd place".docs', 'body', expr => 'id::text', backfill => false); SELECT id FROM llm.enrichment_ids, LATERAL (SELECT last_value - 3 AS id) v}, 'copy'), "\n1",
 	'numbers go on') or diag($said);
 $node->command_ok([ 'pg_dump', '-s', '-U', 'plain', '-f', "$file.schema", $node->connstr('postgres') ], 'a dump of the schema by anybody');
 ok(restore('bare', "$file.schema", '-v', 'ON_ERROR_STOP=1'), 'is restored');
@@ -81,7 +81,7 @@ $node->safe_psql('bare', q{REASSIGN OWNED BY owner TO plain; DROP OWNED BY owner
 $node->safe_psql('postgres', q{DROP ROLE owner; INSERT INTO "Odd place".docs VALUES (50, 'fifty')});
 like(llm_error($node, q{SELECT llm_enrich_resume('docs')}), qr/ERROR:  42704: the owner of enrichment "docs" does not exist/, 'an owner who is gone');
 is(one(q{SELECT pending, state FROM llm.enrichments WHERE name = 'docs'}), '3|paused', 'rows are queued still');
-is(one(q{SELECT llm_enrich_drop('docs'), llm_enrich_drop('orphan'); SELECT count(*) FROM llm.enrich_queue WHERE enrichment NOT IN (SELECT id FROM llm.enrichment_defs)}), "|\n0", 'it can be dropped');
+is(one(q{SELECT llm_enrich_drop('docs'); SELECT count(*) FROM llm.enrich_queue WHERE enrichment NOT IN (SELECT id FROM llm.enrichment_defs)}), "\n0", 'it can be dropped');
 $node->safe_psql('copy', 'DROP SERVER echo; DROP EXTENSION llm_infer; UPDATE plainly SET body = NULL');
 is(one(q{SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal}, 'copy'), '0', 'triggers go with the extension');
 $node->adjust_conf('postgresql.conf', 'shared_preload_libraries', "''");

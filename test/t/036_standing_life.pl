@@ -72,7 +72,7 @@ ok(idle(), 'workers end when there is nothing to do');
 	$node->safe_psql('postgres', q{ALTER TABLE docs DROP a; UPDATE docs SET body = 'dropped' WHERE id = 1});
 	soon(q{SELECT state = 'paused' FROM llm.enrichments}, 'a target that is dropped pauses');
 	like(state('e'), qr/^paused: column "a" of table "docs" does not exist/, 'with a reason');
-	$node->safe_psql('postgres', q{ALTER TABLE docs ADD a text; SELECT llm_enrich_resume('e')});
+	$node->safe_psql('postgres', q{ALTER TABLE docs ADD a text; SELECT llm_enrich_resume('e', backfill => true)});
 	soon(q{SELECT count(a) = count(*) FROM docs}, 'a new one is filled');
 	$node->safe_psql('postgres', q{DROP TABLE docs; SELECT llm_job_submit('x')});
 	soon(q{SELECT count(*) = 0 FROM llm.enrichment_defs}, 'what is for a table that is dropped is removed');

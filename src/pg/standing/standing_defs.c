@@ -318,8 +318,7 @@ run(const char *sql, int64 id, const char *text)
 void
 llm_standing_defs_pause(int64 id, const char *reason)
 {
-	run("UPDATE llm.enrichment_defs SET active = false, backfill = true, reason = $2 WHERE id = $1",
-		id, reason);
+	run("UPDATE llm.enrichment_defs SET active = false, reason = $2 WHERE id = $1", id, reason);
 }
 
 void
