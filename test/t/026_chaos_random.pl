@@ -30,6 +30,10 @@ $node->safe_psql('postgres', q{
 	CREATE TABLE answers (id int, body text, answer text);
 	CREATE TABLE tasks (job bigint, prompt text);
 	CREATE TABLE recalled (job bigint);
+	-- enriched by calls (a) and by a standing enrichment that comes and goes (s)
+	CREATE TABLE notes (id int PRIMARY KEY, body text, a text, s text);
+	INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, 150) i;
+	GRANT ALL ON notes TO guest;
 	CREATE MATERIALIZED VIEW answered AS SELECT id, body, llm_generate(body) AS t FROM docs WHERE id <= 20;
 	CREATE UNIQUE INDEX ON answered (id);
 	GRANT ALL ON docs, answers, answered TO guest;
@@ -93,6 +97,8 @@ sub statement
 		(sub { "BEGIN; INSERT INTO tasks SELECT llm_job_submit(b), b FROM $docs WHERE id <= 8; " . one_of('COMMIT', 'COMMIT', 'ROLLBACK') . ";\nROLLBACK; SELECT 'ok'" }) x 2,
 		sub { 'WITH j AS MATERIALIZED (SELECT job FROM tasks ORDER BY random() LIMIT 2) INSERT INTO recalled SELECT job FROM j WHERE llm_job_cancel(job);' . "\nSELECT 'ok'" },
 		sub { "SELECT llm_job_wait(job, '50 ms') FROM tasks ORDER BY job DESC LIMIT 1; SELECT 'ok'" },
+		sub { "UPDATE notes SET body = 'n$k ' || id, a = NULL WHERE id % 10 = " . int(rand 10) . "; SELECT CASE WHEN count(*) FILTER (WHERE a <> body) = 0 THEN 'ok' ELSE 'wrong: notes' END FROM notes" },
+		sub { "CALL llm_enrich('notes', 'a', prompt => '{body}', batch_size => " . int(1 + rand 40) . ', max_rows => ' . int(1 + rand 100) . ", concurrency => $n);\nSELECT 'ok'" },
 		sub { one_of("DISCARD ALL; SELECT 'ok'", "SELECT llm_model_unload('m1'); SELECT 'ok'") })->();
 }
 
@@ -124,6 +130,8 @@ my @events = (
 	models => sub { $sql->(one_of(map { ("SELECT llm_model_register('$_', 'echo:', '{\"context_length\": " . int(200 + rand 4000) . "}')",
 		"SELECT llm_model_drop('$_')", "SELECT llm_model_unload('$_')") } qw(m1 m2))) },
 	rights => sub { $sql->(one_of('GRANT USAGE ON FOREIGN SERVER echo TO guest', 'REVOKE USAGE ON FOREIGN SERVER echo FROM guest')) },
+	(standing => sub { $sql->(one_of(q{SELECT llm_enrich_create('standing', 'notes', 's', prompt => '{body}', batch_size => 20)}, map { "SELECT $_" } (q{llm_enrich_resume('standing', true)}) x 2,
+		q{llm_enrich_pause('standing')}, q{llm_enrich_drop('standing')}, q{llm_enrich_alter('standing', concurrency => 30)}, q{llm_enrich_alter('standing', new_name => 'standing')})) }) x 2,
 	quotas => sub { $sql->(one_of('DELETE FROM llm.quotas', q{INSERT INTO llm.quotas VALUES ('guest', 1000, '1 s', 2) ON CONFLICT DO NOTHING},
 		q{INSERT INTO llm.quotas VALUES ('-', NULL, NULL, 5) ON CONFLICT DO NOTHING})) },
 	databases => sub { $sql->('CREATE DATABASE other'); $node->psql('other', q{CREATE EXTENSION llm_infer; SELECT llm_model_register('echo', 'echo:');
@@ -205,6 +213,11 @@ llm_engine_pid($node);
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM llm.jobs WHERE state IN ('queued', 'running')}), 'every job has ended')
   or diag $node->safe_psql('postgres', q{SELECT 'jobs', owner, model, state, sqlstate, message, count(*), min(attempts), max(attempts), min(not_before), max(not_before)
 	FROM llm.jobs WHERE finished IS NULL GROUP BY 2, 3, 4, 5, 6 UNION ALL SELECT 'worker', owner, pid::text, state, reason, NULL, 0, 0, 0, until, clock_timestamp() FROM llm.job_workers});
+$sql->($_) foreach q{SELECT llm_enrich_create('standing', 'notes', 's', prompt => '{body}')}, q{UPDATE notes SET s = NULL WHERE s <> body}, q{SELECT llm_enrich_resume('standing', true)},
+  q{CALL llm_enrich('notes', 'a', prompt => '{body}', options => '{"max_attempts": 1000}')};
+ok($node->poll_query_until('postgres', q{SELECT state = 'active' AND pending = 0 FROM llm.enrichments}), 'every row of the standing enrichment is done')
+  or diag $node->safe_psql('postgres', q{TABLE llm.enrichments; TABLE llm.failed_rows; TABLE llm.job_workers});
+is($node->safe_psql('postgres', q{SELECT count(*) FILTER (WHERE a = body), count(*) FILTER (WHERE s = body) FROM notes}), '150|150', 'all notes have their answers');
 my $jobs = $node->safe_psql('postgres', q{SELECT coalesce(state, 'lost'), coalesce(sqlstate, '-'), count(*),
 	bool_and(CASE state WHEN 'done' THEN (llm_job_result(job)).text = prompt WHEN 'cancelled' THEN job IN (SELECT job FROM recalled)
 		WHEN 'failed' THEN sqlstate IN ('42501', '42704', '53200', '55P03', '57P01', '58000') ELSE false END)
