@@ -212,6 +212,14 @@ SELECT prompt, expr, filter, batch_size, concurrency, model, max_tokens, tempera
 SELECT llm_enrich_alter('papers', model => '', options => '{}', filter => 'true', backfill => true);
 SELECT prompt, expr, filter, batch_size, model, max_tokens, options FROM llm.enrichments;
 SELECT llm_enrich_alter('papers');
+-- settings at its creation are kept, for the worker has none
+BEGIN;
+CREATE TABLE brief (id int PRIMARY KEY, a text);
+SET LOCAL llm_infer.max_tokens = 9;
+SET LOCAL llm_infer.temperature = 0.5;
+SELECT llm_enrich_create('brief', 'brief', 'a', expr => 'id');
+SELECT model, max_tokens, temperature, seed FROM llm.enrichments WHERE name = 'brief';
+ROLLBACK;
 
 -- whose: rights to create, to change, to see; the trigger runs for everyone who may write
 CREATE TABLE shared (id int PRIMARY KEY, body text, a text, b text, secret text);

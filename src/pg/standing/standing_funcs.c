@@ -18,6 +18,7 @@
 #include "nodes/bitmapset.h"
 #include "nodes/parsenodes.h"
 #include "nodes/nodeFuncs.h"
+#include "pg/catalog.h"
 #include "pg/client.h"
 #include "pg/compat.h"
 #include "pg/declared.h"
@@ -25,6 +26,7 @@
 #include "pg/enrich/enrich_target.h"
 #include "pg/jobs/job_commit.h"
 #include "pg/jobs/job_table.h"
+#include "pg/options.h"
 #include "pg/standing/standing_ddl.h"
 #include "pg/standing/standing_defs.h"
 #include "rewrite/rewriteHandler.h"
@@ -314,6 +316,35 @@ check_circle(const LlmStandingDef *def)
 				 errdetail("Other enrichments of the table would go round in a circle with it.")));
 }
 
+static void
+keep(NullableDatum *arg, Datum value)
+{
+	arg->value = value;
+	arg->isnull = false;
+}
+
+/* The worker has no settings for calls: what those of this session say for args, of a call, is kept as an argument. The
+ * model in any case, so that one more does not make a question of it. */
+static void
+keep_settings(LlmStandingDef *def, const NullableDatum *args)
+{
+	LlmOptions o;
+	LlmFailure f;
+	const LlmModel *model = NULL;
+
+	if (llm_options_read(&o, args, &f))
+		model = llm_catalog_find_model(o.model, true, &f);
+	if (model == NULL)
+		llm_failure_raise(&f);
+	keep(&def->args[LLM_ARG_MODEL], CStringGetTextDatum(model->name));
+	if (def->id != 0) /* is altered: what is not given stays */
+		return;
+	if (o.has_max_tokens)
+		keep(&def->args[LLM_ARG_MAX_TOKENS], Int32GetDatum(o.max_tokens));
+	if (o.has_temperature)
+		keep(&def->args[LLM_ARG_TEMPERATURE], Float8GetDatum(o.temperature));
+}
+
 /* Raise what is wrong with a definition for its owner, and find out what it reads. It is looked at as the owner,
  * whoever asks: planning its SQL may already run functions. */
 static void
@@ -339,6 +370,7 @@ check_definition(LlmStandingDef *def)
 	nest_level = NewGUCNestLevel();
 	memcpy(call.args, def->args, sizeof(call.args));
 	(void) llm_enrich_check_call(&call);
+	keep_settings(def, call.args);
 	(void) set_config_option("search_path", def->search_path, PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 	t = llm_enrich_target_open(def->relation, NameStr(def->target), def->prompt, def->expr,
