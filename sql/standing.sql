@@ -132,6 +132,11 @@ CREATE TABLE moving (id int, place int, body text, n int, v text, PRIMARY KEY (i
 CREATE TABLE moving1 PARTITION OF moving FOR VALUES IN (1);
 CREATE TABLE moving2 PARTITION OF moving FOR VALUES IN (2);
 SELECT paused('moving', 'moving', 'v', prompt => '{body}');
+CREATE TEMPORARY TABLE moving3 (id int);
+CREATE TABLE moving3 PARTITION OF moving FOR VALUES IN (3);
+INSERT INTO public.moving3 VALUES (3, 3);
+SELECT * FROM queued();
+DROP TABLE moving3, public.moving3;
 INSERT INTO moving VALUES (1, 1, 'x', 0, 'v'), (2, 1, 'x', 0, 'v'), (2, 2, 'y', 0, 'v');
 UPDATE moving SET place = 2, n = 1 WHERE id = 1;
 SELECT * FROM queued();

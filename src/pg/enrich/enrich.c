@@ -38,7 +38,6 @@ LLM_EXPORTS_BEGIN
 PG_FUNCTION_INFO_V1(llm_enrich);
 LLM_EXPORTS_END
 
-#define ROWS_MAX 1000      /* of batch_size and concurrency: each row in work is a lock */
 #define ATTEMPTS_DEFAULT 3 /* of a version of a row, over all calls */
 #define TICK_MS 100        /* one wait for the oldest answer, at most */
 #define WRITE_MS 1000      /* what is finished is written after that, be it a batch or not */
@@ -128,9 +127,10 @@ take_max_attempts(NullableDatum *options)
 		return ATTEMPTS_DEFAULT;
 	if (value->type == jbvNumeric)
 		n = DatumGetInt64(DirectFunctionCall1(numeric_int8, NumericGetDatum(value->val.numeric)));
-	if (n < 1 || n > ROWS_MAX)
+	if (n < 1 || n > LLM_ENRICH_ROWS_MAX)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("option \"%s\" must be an integer from 1 to %d", key, ROWS_MAX)));
+						errmsg("option \"%s\" must be an integer from 1 to %d", key,
+							   LLM_ENRICH_ROWS_MAX)));
 	options->value = DirectFunctionCall2(jsonb_delete, JsonbPGetDatum(json),
 										 PointerGetDatum(cstring_to_text(key)));
 	return (int) n;
@@ -240,7 +240,7 @@ count_unanswered(const LlmEnrich *e)
 int
 llm_enrich_room(const LlmEnrich *e)
 {
-	int64 left = e->max_rows < 0 ? ROWS_MAX : e->max_rows - e->n_claimed;
+	int64 left = e->max_rows < 0 ? LLM_ENRICH_ROWS_MAX : e->max_rows - e->n_claimed;
 	int64 n = Min(e->concurrency - count_unanswered(e), e->concurrency + e->batch_size - e->n_rows);
 
 	n = Min(n, left);
@@ -427,8 +427,10 @@ llm_enrich(PG_FUNCTION_ARGS)
 	e.cxt = CurrentMemoryContext;
 	e.started = e.told = GetCurrentTimestamp();
 	stops = read_call(&e, fcinfo);
-	e.batch_size = (int) number_argument(fcinfo, ARG_BATCH_SIZE, "batch_size", 64, ROWS_MAX);
-	e.concurrency = (int) number_argument(fcinfo, ARG_CONCURRENCY, "concurrency", 128, ROWS_MAX);
+	e.batch_size =
+		(int) number_argument(fcinfo, ARG_BATCH_SIZE, "batch_size", 64, LLM_ENRICH_ROWS_MAX);
+	e.concurrency =
+		(int) number_argument(fcinfo, ARG_CONCURRENCY, "concurrency", 128, LLM_ENRICH_ROWS_MAX);
 	e.max_rows = number_argument(fcinfo, ARG_MAX_ROWS, "max_rows", -1, PG_INT64_MAX);
 	read_target(&e, fcinfo, &order);
 	llm_enrich_rows_begin(&e);

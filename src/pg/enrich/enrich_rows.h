@@ -18,6 +18,9 @@
 #include "pg/options.h"
 #include "storage/itemptr.h"
 
+/* Of batch_size and concurrency: each row in work is a lock. */
+#define LLM_ENRICH_ROWS_MAX 1000
+
 /* A version of a row: where it was when it was listed. */
 typedef struct LlmEnrichPlace
 {

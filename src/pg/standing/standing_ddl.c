@@ -225,7 +225,9 @@ oid_of(Node *name)
 static void
 follow_create(const CreateStmt *stmt)
 {
-	Oid relid = oid_of((Node *) stmt->relation);
+	/* Its name may be that of a temporary table too. */
+	Oid relid =
+		get_relname_relid(stmt->relation->relname, RangeVarGetCreationNamespace(stmt->relation));
 	ListCell *lc;
 
 	foreach (lc, stmt->inhRelations)

@@ -50,8 +50,6 @@ PG_FUNCTION_INFO_V1(llm_enrich_resume);
 PG_FUNCTION_INFO_V1(llm_enrich_retry_failed);
 LLM_EXPORTS_END
 
-#define ROWS_MAX 1000 /* of batch_size and concurrency, as for llm_enrich */
-
 /* ---- arguments ---- */
 
 /* Those that create and alter have in common, in this order. */
@@ -92,9 +90,9 @@ set_number(int *place, const NullableDatum *arg, const char *name)
 	if (arg->isnull)
 		return;
 	*place = DatumGetInt32(arg->value);
-	if (*place < 1 || *place > ROWS_MAX)
+	if (*place < 1 || *place > LLM_ENRICH_ROWS_MAX)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("%s must be between 1 and %d", name, ROWS_MAX)));
+						errmsg("%s must be between 1 and %d", name, LLM_ENRICH_ROWS_MAX)));
 }
 
 /* Set what is given of args[N_ARGS]. */
