@@ -206,6 +206,13 @@ sub rows { my ($n, $what) = @_; return "SELECT count(llm_generate('$what ' || i)
 	is(one(rows(100, 'last') . '; ' . rows(100, 'last')), "100\n100", 'DROP and CREATE EXTENSION beside the launcher');
 	one(rows(1, 'wake'));
 	ok(written(), 'written');
+
+	# The launcher has more to do than the memo.
+	one('ALTER TABLE llm.memo_entries ADD CONSTRAINT broken CHECK (prompt_tokens < 0) NOT VALID');
+	my $log = -s $node->logfile;
+	one(rows(1, "broken $_")) for 1 .. 10;
+	is(one('SELECT llm_job_submit(\'x\')') && one('SELECT llm_job_wait(max(id), \'10 s\') FROM llm.jobs'), 'done', 'a table that takes nothing holds up no job');
+	is(scalar(() = llm_log_since($node, $log) =~ /violates check constraint "broken"/g), 1, 'and is tried again later');
 	llm_is_well($node, 'all of this', resets => 1);
 }
 

@@ -111,16 +111,14 @@ long
 llm_memo_flush(void)
 {
 	static bool again = true;
-	static TimestampTz failed = 0;
 	LlmMemoCounts counts;
 
 	memset(&batch, 0, offsetof(LlmMemoBatch, items));
 	evicted = 0;
-	if (!llm_memo_ring_available() ||
-		GetCurrentTimestamp() < TimestampTzPlusMilliseconds(failed, FAILED_MS))
+	if (!llm_memo_ring_available())
 		return -1;
 	llm_memo_ring_counts(&counts);
-	if (counts.pending == 0 && !again)
+	if ((counts.pending == 0 && !again) || GetCurrentTimestamp() < counts.paused)
 		return -1;
 	/* The lock comes before the copies: see llm_memo_forget. */
 	if (!llm_memo_table_lock())
@@ -129,7 +127,7 @@ llm_memo_flush(void)
 	{
 		memset(&batch, 0, offsetof(LlmMemoBatch, items));
 		evicted = 0;
-		failed = GetCurrentTimestamp();
+		llm_memo_ring_pause(FAILED_MS);
 		return -1;
 	}
 	return again ? 1 : counts.pending > 0 ? LLM_MEMO_WAKE_MS : -1;

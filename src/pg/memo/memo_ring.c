@@ -48,13 +48,14 @@ typedef struct Entry
 
 typedef struct Database
 {
-	Oid oid;           /* 0 = free */
-	int64 n_pending;   /* entries, also those without an answer */
-	int64 nbytes;      /* of them */
-	uint64 scan;       /* no pending entry lies before it */
-	TimestampTz woken; /* its launcher, the last time */
-	TimestampTz made;  /* the last entry */
-	TimestampTz since; /* counts begin */
+	Oid oid;            /* 0 = free */
+	int64 n_pending;    /* entries, also those without an answer */
+	int64 nbytes;       /* of them */
+	uint64 scan;        /* no pending entry lies before it */
+	TimestampTz woken;  /* its launcher, the last time */
+	TimestampTz paused; /* it writes nothing before */
+	TimestampTz made;   /* the last entry */
+	TimestampTz since;  /* counts begin */
 	int64 kept;
 	int64 lost;
 	int64 evicted;
@@ -168,7 +169,7 @@ enter_database(void)
 		return NULL;
 	d->oid = MyDatabaseId;
 	d->scan = ring->head;
-	d->woken = 0;
+	d->woken = d->paused = 0;
 	d->made = d->since = GetCurrentTimestamp();
 	d->kept = d->lost = d->evicted = 0;
 	pg_atomic_write_u64(&d->hits, 0);
@@ -343,7 +344,7 @@ is_to_wake(Database *d, TimestampTz now)
 {
 	int ms = d->nbytes > (int64) ring->size / 8 ? HURRY_MS : LLM_MEMO_WAKE_MS;
 
-	if (d->n_pending == 0 || now < TimestampTzPlusMilliseconds(d->woken, ms))
+	if (d->n_pending == 0 || now < d->paused || now < TimestampTzPlusMilliseconds(d->woken, ms))
 		return false;
 	d->woken = now;
 	return true;
@@ -438,6 +439,7 @@ llm_memo_ring_counts(LlmMemoCounts *out)
 		out->evicted = d->evicted;
 		out->pending = d->n_pending;
 		out->since = d->since;
+		out->paused = d->paused;
 	}
 	LWLockRelease(ring->lock);
 }
@@ -503,5 +505,17 @@ llm_memo_ring_written(const LlmMemoBatch *batch, int64 evicted)
 		d->scan = Max(d->scan, batch->end);
 		d->evicted += evicted;
 	}
+	LWLockRelease(ring->lock);
+}
+
+void
+llm_memo_ring_pause(int ms)
+{
+	Database *d;
+
+	LWLockAcquire(ring->lock, LW_EXCLUSIVE);
+	d = find_database(MyDatabaseId);
+	if (d != NULL)
+		d->paused = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
 	LWLockRelease(ring->lock);
 }

@@ -57,6 +57,7 @@ typedef struct LlmMemoCounts
 	int64 evicted; /* removed from the table for its size */
 	int64 pending; /* now */
 	TimestampTz since;
+	TimestampTz paused; /* its launcher writes nothing before; 0 = it has never been so */
 } LlmMemoCounts;
 
 extern void llm_memo_ring_counts(LlmMemoCounts *out);
@@ -91,5 +92,7 @@ typedef struct LlmMemoBatch
 extern void llm_memo_ring_collect(LlmMemoBatch *batch);
 /* They are written and committed, and so many rows are removed: they are not pending any more. */
 extern void llm_memo_ring_written(const LlmMemoBatch *batch, int64 evicted);
+/* Write nothing for so long, and wake no launcher for it. */
+extern void llm_memo_ring_pause(int ms);
 
 #endif
