@@ -47,6 +47,28 @@ $node->safe_psql('postgres', q{
 }
 ok(idle(), 'workers end when there is nothing to do');
 
+# ---- tables of other kinds ----
+
+{
+	$node->safe_psql('postgres', q{
+		CREATE SCHEMA "Other place"; CREATE DOMAIN code AS varchar(20); CREATE TYPE size AS ENUM ('small', 'big');
+		CREATE TABLE "Other place"."llm_key" ("Key 1" text COLLATE "C", i numeric(8,2), d timestamptz, c char(6), s size, e code, f float8, key text, t text, PRIMARY KEY (i, "Key 1", d, c, s, e, f)) PARTITION BY RANGE (i);
+		CREATE TABLE "Other place".p1 PARTITION OF "Other place"."llm_key" FOR VALUES FROM (0) TO (10);
+		CREATE TABLE "Other place".p2 PARTITION OF "Other place"."llm_key" FOR VALUES FROM (10) TO (20);
+		CREATE TABLE parent (id uuid PRIMARY KEY, body text, a text);
+		CREATE TABLE child () INHERITS (parent);
+		SELECT llm_enrich_create('parted', '"Other place"."llm_key"', 't', expr => $$key || i$$, filter => $$key <> 'none'$$), llm_enrich_create('family', 'parent', 'a', prompt => '{body}');
+		INSERT INTO "Other place"."llm_key" SELECT $$k"\' $$ || i, i * 1.5, now(), 'c' || i, 'big', 'e' || i, i / 3.0, CASE WHEN i = 7 THEN 'none' ELSE 'key ' END FROM generate_series(0, 12) i;
+		INSERT INTO parent SELECT '00000000-0000-0000-0000-000000000001', 'parent';
+		INSERT INTO child SELECT ('00000000-0000-0000-0000-00000000000' || i)::uuid, 'child ' || i FROM generate_series(1, 3) i});
+	soon(q{SELECT count(t) = 12 AND bool_and(t = key || i) FROM "Other place"."llm_key"}, 'partitions, a key of many types, a filter');
+	$node->safe_psql('postgres', q{UPDATE "Other place"."llm_key" SET i = 19 - i, key = 'moved '; UPDATE parent SET body = 'new ' || body});
+	soon(q{SELECT count(t) = 13 AND bool_and(t = key || i) FROM "Other place"."llm_key"}, 'rows that have moved');
+	soon(q{SELECT count(*) = 4 AND bool_and(a = body) FROM parent}, 'children, some with the same key');
+	soon('SELECT count(*) = 0 AND (SELECT count(*) FROM llm.failed_rows) = 0 FROM llm.enrich_queue', 'nothing is left');
+	$node->safe_psql('postgres', q{DROP TABLE "Other place"."llm_key", parent CASCADE});
+}
+
 # ---- pauses ----
 
 {
@@ -82,17 +104,19 @@ ok(idle(), 'workers end when there is nothing to do');
 
 {
 	$node->safe_psql('postgres', q{
-		CREATE TABLE rough (id int PRIMARY KEY, body text, n int);
+		CREATE TABLE rough (id int PRIMARY KEY, body text, n int CONSTRAINT few CHECK (n <> 3));
 		INSERT INTO rough VALUES (1, '1'), (2, 'two'), (3, '3'), (4, '@error=boo');
 		SELECT llm_enrich_create('rough', 'rough', 'n', prompt => '{body}')});
-	soon(q{SELECT count(*) = 2 FROM llm.failed_rows}, 'rows that fail');
+	soon(q{SELECT count(*) = 3 FROM llm.failed_rows}, 'rows that fail');
 	$node->safe_psql('postgres', q{INSERT INTO rough SELECT i, i::text FROM generate_series(10, 20) i});
-	soon(q{SELECT count(n) = 13 FROM rough}, 'hold nobody up');
+	soon(q{SELECT count(n) = 12 FROM rough}, 'hold nobody up');
 	soon(q{SELECT min(attempts) = 3 FROM llm.failed_rows}, 'and are tried three times');
-	is(one(q{SELECT string_agg(key::text || ' ' || sqlstate, ', ' ORDER BY key), (SELECT count(*) FROM llm.enrich_queue) FROM llm.failed_rows}), '{"id": 2} 22P02, {"id": 4} XX000|0', 'no more');
+	is(one(q{SELECT string_agg(key::text || ' ' || sqlstate, ', ' ORDER BY key), (SELECT count(*) FROM llm.enrich_queue) FROM llm.failed_rows}), '{"id": 2} 22P02, {"id": 3} 23514, {"id": 4} XX000|0', 'no more');
 	$node->safe_psql('postgres', q{UPDATE rough SET body = '22' WHERE id = 2});
 	soon(q{SELECT n = 22 FROM rough WHERE id = 2}, 'a row that has changed is tried afresh');
-	is(one(q{SELECT count(*) FROM llm.failed_rows}), '1', 'and its failure forgotten');
+	is(one(q{ALTER TABLE rough DROP CONSTRAINT few; SELECT llm_enrich_retry_failed('rough')}), '2', 'its failure is forgotten, the others are tried again');
+	soon(q{SELECT n = 3 FROM rough WHERE id = 3}, 'when their cause is gone');
+	soon(q{SELECT count(*) = 1 AND min(attempts) = 3 FROM llm.failed_rows}, 'and one fails again');
 }
 
 # ---- beside one another ----
