@@ -232,7 +232,8 @@ llm_shmem_activity_read(int i, LlmActivity *out, int *n_slots)
 			break;
 		CHECK_FOR_INTERRUPTS();
 	}
-	return out->pid != 0 && ProcGlobal->allProcs[i].pid == out->pid;
+	/* The latch: 15 leaves the pid in its place when a process has ended. */
+	return out->pid != 0 && ProcGlobal->allProcs[i].procLatch.owner_pid == out->pid;
 }
 
 void

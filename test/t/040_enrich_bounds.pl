@@ -88,6 +88,11 @@ sub sql { return $node->safe_psql('postgres', $_[0]); }
 	one(q{SELECT pg_cancel_backend(pid) FROM llm.stat_progress_enrich});
 	llm_session_end($s);
 	is(one('SELECT count(*) FROM llm.stat_progress_enrich'), 0, 'it is gone after a cancel');
+	sql(q{UPDATE parent SET a = NULL; SELECT llm_enrich_create('stand "ing', 'parent', 'a', prompt => '@slow=20 {body}')});
+	my $standing = q{SELECT relation, target, enrichment, role FROM llm.stat_progress_enrich WHERE done > 0};
+	is(llm_wait_for(sub { one($standing) }), 'parent|a|stand "ing|' . one('SELECT current_user'), 'a standing one is shown by its name');
+	sql(q{SELECT llm_enrich_drop('stand "ing')});
+	ok(llm_wait_for(sub { one('SELECT count(*) FROM llm.stat_progress_enrich') eq '0' }), 'until it is dropped');
 	$s = llm_session($node, q{CALL llm_enrich('many', 'a', prompt => '@slow=20 {body}', filter => 'id < 1990')}, user => 'reader');
 	ok(llm_wait_for(sub { one('SELECT done > 100 FROM llm.stat_progress_enrich') eq 't' }), 'another one is shown');
 	kill 'KILL', one('SELECT pid FROM llm.stat_progress_enrich');
