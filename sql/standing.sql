@@ -342,6 +342,12 @@ SELECT error_of($$SELECT llm_enrich_resume('e')$$);
 SELECT llm_enrich_drop('e');
 COMMIT;
 
+-- between an upgrade of the library and that of the extension nothing is queued, and said so; writers go on
+BEGIN;
+ALTER TABLE llm.job_queue ADD COLUMN z int;
+INSERT INTO "Other place".papers VALUES (99);
+ROLLBACK;
+
 -- what it has written stays when it is dropped
 SELECT llm_enrich_drop('papers');
 DROP TABLE "Other place".papers, "Other place"."Big ""T""", "Other place".p3, late, moving, moving2, parent, child, grandchild, stepchild, keys, shared, foreign_rows, keyless, brief, typed;

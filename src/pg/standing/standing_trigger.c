@@ -361,6 +361,18 @@ llm_enrich_changed(PG_FUNCTION_ARGS)
 
 	if (tuplestore_tuple_count(t->tg_newtable) == 0 || (id == suspended && is_of_worker()))
 		return PointerGetDatum(NULL);
+	if (llm_declared_strange_table() != NULL)
+	{
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("rows of table \"%s\" are not queued for its enrichment",
+						RelationGetRelationName(t->tg_relation)),
+				 errdetail("Table llm.%s is of another version of llm_infer than its library.",
+						   llm_declared_strange_table()),
+				 errhint("Use ALTER EXTENSION llm_infer UPDATE, then llm_enrich_resume with "
+						 "backfill.")));
+		return PointerGetDatum(NULL);
+	}
 	def = llm_standing_defs_read(id);
 	if (def == NULL || !llm_standing_ddl_concerns(def, RelationGetRelid(t->tg_relation)))
 		return PointerGetDatum(NULL);
