@@ -316,6 +316,12 @@ run(const char *sql, int64 id, const char *text)
 }
 
 void
+llm_standing_defs_lock(int64 id)
+{
+	run("SELECT FROM llm.enrichment_defs WHERE id = $1 FOR UPDATE", id, NULL);
+}
+
+void
 llm_standing_defs_pause(int64 id, const char *reason)
 {
 	run("UPDATE llm.enrichment_defs SET active = false, reason = $2 WHERE id = $1", id, reason);

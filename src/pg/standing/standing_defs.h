@@ -43,6 +43,9 @@ extern LlmStandingDef *llm_standing_defs_find(const char *name);
  * locked for this transaction, and 0 while another transaction has it locked. */
 extern TransactionId llm_standing_defs_version(int64 id, bool lock);
 
+/* Lock one against changes by others until the end of the transaction; read it after that. */
+extern void llm_standing_defs_lock(int64 id);
+
 /* All definitions of the database, [*n] in CurrentMemoryContext: for the launcher. */
 extern LlmStandingDef *llm_standing_defs_list(int *n);
 

@@ -412,6 +412,12 @@ find(FunctionCallInfo fcinfo, bool table_owner_too, bool whole)
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("name must not be NULL")));
 	name = NameStr(*PG_GETARG_NAME(0));
 	def = llm_standing_defs_find(name);
+	if (def != NULL && whole)
+	{
+		/* What another transaction is about to change is not written over. */
+		llm_standing_defs_lock(def->id);
+		def = llm_standing_defs_read(def->id);
+	}
 	if (def == NULL)
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
 						errmsg("enrichment \"%s\" does not exist", name),
