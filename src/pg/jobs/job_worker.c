@@ -485,6 +485,29 @@ work(Oid role)
 	}
 }
 
+/* An error of the server's state, like a full disk, is no fault of the jobs: those in work are given back without
+ * counting that they lost their worker. When that cannot be written it is counted. */
+static void
+give_back(const ErrorData *error)
+{
+	int64 ids[CALLS_MAX];
+	LlmJobHold hold[CALLS_MAX];
+	LlmJobUser before;
+
+	llm_workers_end_paused(error->message);
+	if (!llm_job_process_begin("giving jobs back"))
+		return;
+	for (int i = 0; i < n_running; i++)
+		ids[i] = running[i].id;
+	llm_job_table_hold(ids, n_running, true, hold);
+	llm_job_table_enter(&before);
+	for (int i = 0; i < n_running; i++)
+		if (hold[i] == LLM_JOB_OURS)
+			llm_job_table_retry(ids[i], 0, false, error->sqlerrcode, error->message);
+	llm_job_table_leave(&before);
+	llm_job_process_end();
+}
+
 void
 llm_worker_main(Datum arg)
 {
@@ -498,7 +521,26 @@ llm_worker_main(Datum arg)
 	(void) llm_job_process_lock_role(role, true);
 	llm_job_table_release(role);
 	llm_job_process_end();
-	work(role);
+	PG_TRY();
+	{
+		work(role);
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+		int category;
+
+		MemoryContextSwitchTo(TopMemoryContext);
+		error = CopyErrorData();
+		category = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+		if (category != ERRCODE_INSUFFICIENT_RESOURCES && category != ERRCODE_SYSTEM_ERROR)
+			PG_RE_THROW();
+		EmitErrorReport();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		give_back(error);
+	}
+	PG_END_TRY();
 	if (outage != NULL)
 		llm_workers_end_paused(outage);
 	proc_exit(0);
