@@ -223,8 +223,19 @@ begin(LlmEnrich *e)
 							   e->target->name),
 						errhint("Call llm_enrich again.")));
 	EnsurePortalSnapshotExists();
+	/* What SPI leaves behind in its own memory goes with the transaction. */
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
 	MemoryContextReset(e->work);
 	MemoryContextSwitchTo(e->work);
+}
+
+static void
+commit(LlmEnrich *e)
+{
+	SPI_finish();
+	MemoryContextSwitchTo(e->cxt);
+	SPI_commit();
 }
 
 static int
@@ -262,8 +273,7 @@ claim(LlmEnrich *e)
 	llm_call_know_model(e->args);
 	begin(e);
 	llm_enrich_rows_claim(e, &e->list, n);
-	MemoryContextSwitchTo(e->cxt);
-	SPI_commit();
+	commit(e);
 	return true;
 }
 
@@ -374,7 +384,7 @@ run_pass(LlmEnrich *e, bool stops)
 		llm_enrich_progress_show(e, LLM_PROGRESS_WRITING);
 		begin(e);
 		llm_enrich_write(e);
-		SPI_commit();
+		commit(e);
 		llm_enrich_settle(e);
 		if (e->stop.sqlstate != 0)
 			llm_failure_raise(&e->stop);
@@ -403,8 +413,7 @@ run(LlmEnrich *e, bool stops)
 		llm_enrich_progress_show(e, LLM_PROGRESS_LISTING);
 		begin(e);
 		llm_enrich_rows_list(e);
-		MemoryContextSwitchTo(e->cxt);
-		SPI_commit();
+		commit(e);
 		run_pass(e, stops);
 		if (e->n_claimed == claimed)
 			break;
