@@ -62,7 +62,7 @@ my $to = llm_cluster('to', plain => 1);
 	$to->safe_psql('postgres', 'CREATE DATABASE copy');
 	$to->command_ok([ @psql, $to->connstr('copy'), '-f', file_of('all', $dump) ], 'pg_dump is restored');
 	is(dump_of($to, 'copy'), $dump, 'a dump of it is the same');
-	is($to->safe_psql('copy', 'SELECT * FROM llm.quotas ORDER BY role'), "-|||64\nworker|1000000|1 day|8",
+	is($to->safe_psql('copy', 'SELECT * FROM llm.quotas ORDER BY role'), "-|||64|\nworker|1000000|1 day|8|",
 		'with the quotas of roles that there are');
 	is($to->safe_psql('copy', q{SELECT name, owner FROM llm.models ORDER BY name}), "echo|postgres\nof alice|alice", 'and the owners of models');
 	is($to->safe_psql('copy', "$answers; SELECT (r).finish_reason FROM s.docs"), llm_answers(3) . "\nstop\nstop\nstop", 'and it works');
