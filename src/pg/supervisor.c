@@ -47,7 +47,6 @@ LLM_EXPORTS_BEGIN
 extern PGDLLEXPORT void llm_supervisor_main(Datum arg);
 LLM_EXPORTS_END
 
-#define TURN_MS_MAX 2000.0      /* what one turn may count for the watchdog */
 #define BACKOFF_FIRST_MS 100.0  /* the first restart is immediate, the second waits this long */
 #define BACKOFF_LAST_MS 10000.0 /* doubled up to this */
 #define HEALTHY_MS 10000.0      /* ready for so long: the next failure is a first one */
@@ -391,8 +390,9 @@ turn(void)
 	sv.workers_ms = (double) llm_workers_supervise(changed);
 	if (llm_shmem_take_restart_request())
 		replace_engine();
+	/* A turn that came late says nothing about the engine, whose answers may lie unread. */
 	if (sv.child.pid != 0)
-		turn_with_child(Min(elapsed, TURN_MS_MAX));
+		turn_with_child(Min(elapsed, ping_interval()));
 	else
 		sv.restart_ms -= elapsed;
 	if (sv.child.pid == 0)

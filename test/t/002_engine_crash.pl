@@ -183,6 +183,19 @@ foreach my $signal (qw(SEGV KILL ABRT TERM))
 	$node->reload;
 	llm_is_well($node, 'SIGSTOP of the engine');
 }
+{
+	my $pid = begin_anew();
+	my $s = llm_session($node, q{SELECT llm_generate('@slow=100 @tokens=40 busy')});
+	llm_active($node);
+	my $supervisor = llm_supervisor_pid($node);
+	kill 'STOP', $supervisor;
+	sleep 3;
+	kill 'CONT', $supervisor;
+	my ($out, $err) = llm_session_end($s);
+	like("$out$err", qr/^(busy)+$/, 'SIGSTOP of the supervisor: the call goes on');
+	is(llm_engine_pid($node), $pid, 'SIGSTOP of the supervisor: its being late is not the engine\'s');
+	llm_is_well($node, 'SIGSTOP of the supervisor');
+}
 
 # ---- poison ----
 
