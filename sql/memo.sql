@@ -99,6 +99,11 @@ SELECT asked('system_prompt => ''open''') AS stops;
 SELECT asked('options => ''{"ignore_eos": true}''') AS ends_with_the_context;
 RESET llm_infer.max_tokens;
 
+-- what a template with the date in it has asked is another question tomorrow; the date of an option is the same
+SELECT llm_model_register('dated', 'echo:', '{"chat_template": "{{ date is defined and date or strftime_now(''%d %b'') }}{{ messages[0].content }}"}');
+SELECT asked('model => ''dated''') AS dated, asked('model => ''dated'', options => ''{"raw": true}''') AS raw, asked('model => ''dated'', options => ''{"template_kwargs": {"date": "1 May"}}''') AS given;
+SELECT llm_model_drop('dated');
+
 -- whatever becomes of the statement: rolled back, or an error of one row
 BEGIN;
 SELECT requests_of($$SELECT llm_generate('rolled back ' || id) FROM docs WHERE id <= 10$$);

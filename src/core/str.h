@@ -49,6 +49,7 @@ typedef struct LlmMarkedText
 	LlmSpan *spans; /* [n_spans] owned; adjacent spans differ in trusted */
 	size_t n_spans;
 	size_t cap_spans;
+	bool dated; /* tells when it was made: another day's is another one */
 } LlmMarkedText;
 
 bool llm_marked_append(LlmMarkedText *m, const void *p, size_t n, bool trusted);

@@ -166,6 +166,7 @@ typedef struct LlmResult
 	double first_token_ms; /* submit to first token, 0 = none; 0 also when it was there already */
 	double total_ms;       /* submit to done */
 	uint64_t numerics_key; /* build, device kind, ISA, model file, KV type (rule R1) */
+	bool dated;            /* the chat template asked for the time: no function of the request */
 	/* The bytes that a token stands for, perhaps part of a character; control tokens show their name.
 	 * Empty for what is no token. */
 	LlmStr (*token_text)(const void *vocabulary, int32_t token);

@@ -76,6 +76,7 @@ encode(const LlmLoaded *m, const Words *w, LlmPrompt *out, LlmError *err)
 		st = llm_tokenizer_encode(m->tok, (LlmStr){text.text.data, text.text.len}, text.spans,
 								  text.n_spans, ids, err);
 		out->think = llm_think_begin(&m->think, &text);
+		out->dated = text.dated;
 	}
 	llm_marked_fini(&text);
 	if (st == LLM_OK && !bos_insert(m, ids))

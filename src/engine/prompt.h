@@ -18,6 +18,7 @@ typedef struct LlmPrompt
 {
 	LlmTokens ids;       /* owned */
 	LlmThinkState think; /* how its answer begins */
+	bool dated;          /* the template asked for the time */
 } LlmPrompt;
 
 /*

@@ -55,6 +55,7 @@ llm_req_join(LlmReqTable *t, LlmReq *r, LlmReq *from)
 	a->prev = r->last_asker;
 	r->last_asker->next = a;
 	r->last_asker = a;
+	r->dated = r->dated || from->dated;
 	from->askers = from->last_asker = NULL;
 	asker_insert(t, a);
 }
@@ -140,6 +141,7 @@ llm_req_create(const LlmLoaded *m, const LlmRequest *from, const LlmPrompt *prom
 		return st;
 	}
 	r->sample = from->sample;
+	r->dated = prompt->dated;
 	r->pin = from->kind == LLM_REQUEST_PIN;
 	r->seq.n_prompt = (int32_t) ids->len;
 	r->seq.fresh = r->seq.scores = from->prompt_logprobs;

@@ -52,6 +52,7 @@ typedef struct LlmReq
 	LlmSeq seq;             /* owner points back here */
 	LlmSampleParams sample; /* with the model's defaults filled in */
 	int32_t n_new;          /* tokens generated */
+	bool dated;             /* the prompt of any asker tells the time */
 	bool pin;               /* its prompt is to be pinned; it has no answer (pinned.h) */
 	LlmChoice choice;       /* what may be picked, and what ends the answer */
 	LlmScores scores;       /* log-probabilities that are wanted */

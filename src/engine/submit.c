@@ -58,6 +58,7 @@ answer_asker(LlmEngine *e, LlmAsker *a, LlmFinish finish, const LlmError *error)
 						.prompt_tokens = r->seq.n_prompt,
 						.cached_tokens = follows ? r->seq.n_prompt : r->seq.n_cached,
 						.completion_tokens = r->n_new,
+						.dated = r->dated,
 						.queue_ms = ms_since(a->submitted, r->first_step),
 						.first_token_ms = ms_since(a->submitted, r->first_token),
 						.total_ms = ms_since(a->submitted, llm_engine_now())};
@@ -285,7 +286,8 @@ queue(LlmEngine *e, const LlmRequest *q, const LlmPrompt *prompt, LlmError *err)
 		LlmResult result = {.key = q->key,
 							.text = {"", 0},
 							.finish = LLM_FINISH_LENGTH,
-							.prompt_tokens = n_prompt};
+							.prompt_tokens = n_prompt,
+							.dated = prompt->dated};
 
 		llm_req_free(r);
 		answer(e, &result);

@@ -73,6 +73,7 @@ typedef struct LlmClientAnswer
 	double first_token_ms;
 	double total_ms;
 	uint64 numerics_key;
+	bool dated;                /* the prompt told the time */
 	char *reasoning;           /* [n_reasoning] UTF-8, not part of text; NULL = none */
 	Size n_reasoning;          /* bytes */
 	bool has_logprobs;         /* of the generated tokens, perhaps none of them */

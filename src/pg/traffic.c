@@ -127,6 +127,7 @@ take_done(LlmClientRequest *req, const Llm__Done *done)
 	a->first_token_ms = done->first_token_ms;
 	a->total_ms = done->total_ms;
 	a->numerics_key = done->numerics_key;
+	a->dated = done->dated;
 	if (done->has_reasoning)
 	{
 		a->n_reasoning = done->reasoning.len;

@@ -222,6 +222,7 @@ llm_codec_append_result(LlmBuf *out, const LlmResult *r, bool streamed)
 	m.total_ms = r->total_ms;
 	m.has_numerics_key = true;
 	m.numerics_key = r->numerics_key;
+	m.has_dated = m.dated = r->dated;
 	m.has_reasoning = r->reasoning.p != NULL;
 	m.reasoning.data = (uint8_t *) r->reasoning.p;
 	m.reasoning.len = r->reasoning.len;

@@ -34,6 +34,7 @@ typedef struct LlmRun
 	int nest_max;     /* allowed nesting */
 	int line;         /* line of the template now at work, from 1 */
 	int64_t now;      /* seconds since 1970 UTC, for strftime_now */
+	bool dated;       /* which was asked for */
 	LlmError *err;    /* the caller's, may be NULL */
 	LlmStatus status; /* set by the failure before it jumps */
 	jmp_buf fail;     /* where a failure goes; set by template.c */

@@ -170,6 +170,7 @@ fn_strftime_now(LlmRun *run, LlmValue self, const LlmArgs *args)
 
 	if (gmtime_r(&when, &tm) == NULL)
 		llm_tmpl_fail(run, "the time has no date");
+	run->dated = true;
 	while (at < format.len)
 	{
 		char spec[4] = "%";

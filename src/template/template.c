@@ -152,6 +152,7 @@ render(LlmRender *r, const LlmTemplate *t, const LlmTemplateInput *in, LlmMarked
 	set_globals(r, t, in);
 	r->out = llm_tmpl_buf_new(&r->run, 0);
 	llm_tmpl_exec(r, t->root);
+	out->dated = out->dated || r->run.dated;
 	if (!hand_over(r->out, out))
 		return llm_error_set(r->run.err, LLM_E_MEMORY, "out of memory for a rendered prompt");
 	return LLM_OK;

@@ -331,6 +331,23 @@ test_expressions(void **state)
 	check("{{ strftime_now('%d %b %Y, %H:%M:%S %-d') }}", "29 Nov 2026, 14:53:55 29");
 }
 
+/* Only what has asked for the time is dated, not what could have. */
+static void
+test_dated(void **state)
+{
+	static const char source[] =
+		"{% if messages[0].content == 'when' %}{{ strftime_now('%d') }}{% endif %}";
+	LlmMarkedText out;
+	LlmError err;
+
+	assert_int_equal(render(source, "when", &out, &err), LLM_OK);
+	assert_true(out.dated);
+	llm_marked_fini(&out);
+	assert_int_equal(render(source, "what", &out, &err), LLM_OK);
+	assert_false(out.dated);
+	llm_marked_fini(&out);
+}
+
 static void
 test_statements(void **state)
 {
@@ -770,12 +787,12 @@ main(void)
 		cmocka_unit_test(test_golden),         cmocka_unit_test(test_golden_more),
 		cmocka_unit_test(test_typed_messages), cmocka_unit_test(test_whitespace),
 		cmocka_unit_test(test_expressions),    cmocka_unit_test(test_statements),
-		cmocka_unit_test(test_filters),        cmocka_unit_test(test_marks),
-		cmocka_unit_test(test_marks_kwargs),   cmocka_unit_test(test_bounds_time),
-		cmocka_unit_test(test_bounds_names),   cmocka_unit_test(test_bounds_depth),
-		cmocka_unit_test(test_bounds_source),  cmocka_unit_test(test_large_input),
-		cmocka_unit_test(test_errors),         cmocka_unit_test(test_unsupported),
-		cmocka_unit_test(test_raise),
+		cmocka_unit_test(test_dated),          cmocka_unit_test(test_filters),
+		cmocka_unit_test(test_marks),          cmocka_unit_test(test_marks_kwargs),
+		cmocka_unit_test(test_bounds_time),    cmocka_unit_test(test_bounds_names),
+		cmocka_unit_test(test_bounds_depth),   cmocka_unit_test(test_bounds_source),
+		cmocka_unit_test(test_large_input),    cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_unsupported),    cmocka_unit_test(test_raise),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

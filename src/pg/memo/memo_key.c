@@ -102,6 +102,19 @@ llm_memo_key_answer(LlmClientRequest *req, bool patient)
 	return true;
 }
 
+/* Whether the same request would get the answer at any time. One without a limit of its own ends at the
+ * latest where the engine's memory does. */
+static bool
+is_lasting(const LlmClientRequest *req)
+{
+	const LlmClientAnswer *a = &req->answer;
+	bool limited = req->submit.has_max_tokens && req->submit.max_tokens >= 0;
+
+	return a->numerics_key != 0 && !a->dated &&
+		   (a->finish == LLM__FINISH__FINISH_STOP ||
+			(a->finish == LLM__FINISH__FINISH_LENGTH && limited));
+}
+
 void
 llm_memo_key_keep(const LlmClientRequest *req)
 {
@@ -116,11 +129,6 @@ llm_memo_key_keep(const LlmClientRequest *req)
 						  .numerics_key = a->numerics_key};
 	LlmMemoKey key = with_numerics(req->memo_key, a->numerics_key);
 
-	/* An answer without a limit of its own ends at the latest where the engine's memory does. */
-	if (a->finish != LLM__FINISH__FINISH_STOP &&
-		(a->finish != LLM__FINISH__FINISH_LENGTH || !req->submit.has_max_tokens ||
-		 req->submit.max_tokens < 0))
-		return;
-	if (a->numerics_key != 0)
+	if (is_lasting(req))
 		llm_memo_keep(&key, req->model->server, req->submit.role, &kept);
 }
