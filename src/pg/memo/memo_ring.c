@@ -4,6 +4,7 @@
 #include "pg/memo/memo_ring.h"
 
 #include "access/xlog.h"
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "pg/guc.h"
 #include "port/atomics.h"
@@ -12,7 +13,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#define BUCKET_NBYTES 256 /* of the ring, per bucket */
+#define BUCKET_NBYTES 64  /* of the ring, per bucket: most have one entry or none */
 #define DATABASES_MAX 128 /* with counters at once */
 #define STALE_MS 10000    /* pending for so long: no launcher is at work */
 #define HURRY_MS 10       /* between two wakes of a launcher while much is pending */
@@ -22,8 +23,7 @@
 /* Of an entry. */
 #define IS_PENDING 1
 #define IS_FORGOTTEN 2
-#define IS_FILLER                                                                                  \
-	4 /* the rest of the ring, where the next entry did not fit; nbytes and flags only */
+#define IS_FILLER 4 /* the ring's rest, too short for the next entry; nbytes and flags only */
 #define HAS_ANSWER 8
 #define HAS_REASONING 16
 
@@ -68,6 +68,7 @@ typedef struct Ring
 	LWLock *lock;
 	Size size; /* of the log, constant like n_buckets */
 	Size n_buckets;
+	uint64 secret; /* so that nobody can ask for keys of one bucket */
 	uint64 head;   /* place of the next entry */
 	uint64 oldest; /* place of the oldest that is there */
 	Database databases[DATABASES_MAX];
@@ -110,6 +111,8 @@ llm_memo_ring_startup(LWLock *lock)
 	ring->size = log_nbytes();
 	ring->n_buckets = ring->size / BUCKET_NBYTES;
 	ring->head = ring->oldest = FIRST_PLACE;
+	if (!pg_strong_random(&ring->secret, sizeof(ring->secret)))
+		elog(ERROR, "could not generate random bytes");
 	for (int i = 0; i < DATABASES_MAX; i++)
 	{
 		pg_atomic_init_u64(&ring->databases[i].hits, 0);
@@ -134,9 +137,8 @@ entry_at(uint64 place)
 static uint64 *
 bucket_of(const LlmMemoKey *key)
 {
-	uint64 hash;
+	uint64 hash = hash_bytes_extended(key->bytes, LLM_MEMO_KEY_NBYTES, ring->secret);
 
-	memcpy(&hash, key->bytes, sizeof(hash));
 	return &buckets[hash % ring->n_buckets];
 }
 
@@ -205,10 +207,12 @@ find(const LlmMemoKey *key, TimestampTz *last_use)
 static void
 no_longer_pending(Entry *e, bool lost)
 {
-	Database *d = find_database(e->database);
+	Database *d;
 
+	/* A filler has no database. */
 	if (!(e->flags & IS_PENDING))
 		return;
+	d = find_database(e->database);
 	e->flags &= ~IS_PENDING;
 	d->n_pending--;
 	d->nbytes -= e->nbytes;
