@@ -141,6 +141,11 @@ REVOKE ALL ON FOREIGN SERVER echo FROM regress_llm_memo;
 DROP OWNED BY regress_llm_memo;
 DROP ROLE regress_llm_memo;
 
+-- forgetting a model: whichever of its names was asked for
+SELECT llm_model_register('twin', 'echo:');
+SELECT requests_of($$SELECT llm_generate('b1', 'twin')$$) AS asked_of_echo, llm_memo_forget('twin') > 0 AS forgotten, requests_of($$SELECT llm_generate('b1', 'twin')$$) AS asked_again;
+SELECT llm_model_drop('twin');
+
 DROP FUNCTION asked(text), node_of(text);
 DROP TABLE docs;
 RESET llm_infer.memo;

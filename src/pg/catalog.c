@@ -413,6 +413,25 @@ llm_catalog_find_model(const char *name, bool usage, LlmFailure *f)
 }
 
 List *
+llm_catalog_list_same(const LlmModel *model)
+{
+	List *oids = NIL;
+	ListCell *lc;
+
+	foreach (lc, llm_catalog_list_models())
+	{
+		const LlmModel *other = lfirst(lc);
+		Size n = llm__model_spec__get_packed_size(&other->spec);
+		uint8 *key = palloc(n);
+
+		llm__model_spec__pack(&other->spec, key);
+		if (n == model->n_key && memcmp(key, model->key, n) == 0)
+			oids = lappend_oid(oids, other->server);
+	}
+	return oids;
+}
+
+List *
 llm_catalog_list_models(void)
 {
 	List *models = NIL;

@@ -34,6 +34,9 @@ extern LlmModel *llm_catalog_find_model(const char *name, bool usage, LlmFailure
 /* Hold one more time, until CurrentMemoryContext is reset. */
 extern void llm_catalog_hold_model(LlmModel *model);
 
+/* Oids of the servers with the options of a model that was found by a name: they name the same one. */
+extern List *llm_catalog_list_same(const LlmModel *model);
+
 /* All models of the database, as LlmModel * in CurrentMemoryContext; [] when the extension is not
  * there. */
 extern List *llm_catalog_list_models(void);

@@ -118,6 +118,8 @@ sub rows { my ($n, $what) = @_; return "SELECT count(llm_generate('$what ' || i)
 		SELECT llm_model_register('second', 'echo:', '{"context_length": 512}'); GRANT USAGE ON FOREIGN SERVER second TO ann});
 	one(q{SELECT llm_memo_forget()});
 	is(one('SELECT count(*) FROM llm.memo'), '0', 'all is forgotten');
+	my @n = map { (split /\n/, one(rows(300, "once $_") . '; SELECT llm_memo_forget()'))[1] } 1 .. 20;
+	is("@n", join(' ', (300) x 20), 'each is counted once, wherever it is while it is written');
 	my $as = sub { my ($role, $sql) = @_; return one("SET ROLE $role; $sql"); };
 	$as->('ann', rows(10, 'hers') . q{; SELECT llm_generate('her second', 'second')});
 	$as->('bob', rows(5, 'his'));

@@ -120,9 +120,9 @@ llm_memo_flush(void)
 	llm_memo_ring_counts(&counts);
 	if ((counts.pending == 0 && !again) || GetCurrentTimestamp() < counts.paused)
 		return -1;
-	/* The lock comes before the copies: see llm_memo_forget. */
+	/* The lock comes before the copies: see llm_memo_forget. Only for an answer a launcher stays. */
 	if (!llm_memo_table_lock())
-		return RETRY_MS;
+		return counts.pending > 0 ? RETRY_MS : -1;
 	if (!try_write_batch(&again))
 	{
 		memset(&batch, 0, offsetof(LlmMemoBatch, items));

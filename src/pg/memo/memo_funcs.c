@@ -24,15 +24,15 @@ PG_FUNCTION_INFO_V1(llm_memo_forget);
 PG_FUNCTION_INFO_V1(llm_stat_memo);
 LLM_EXPORTS_END
 
-static Oid
-server_of(text *model)
+static List *
+servers_of(text *model)
 {
 	LlmFailure f = {0};
 	const LlmModel *found = llm_catalog_find_model(text_to_cstring(model), false, &f);
 
 	if (found == NULL)
 		llm_failure_raise(&f);
-	return found->server;
+	return llm_catalog_list_same(found);
 }
 
 /* llm_memo_forget(model text): one's own entries; how many. Those that come from the ring while this runs
@@ -42,7 +42,7 @@ llm_memo_forget(PG_FUNCTION_ARGS)
 {
 	static const Oid args[] = {TEXTOID};
 	static const LlmDeclared declared = {lengthof(args), args, INT8OID, false};
-	Oid server;
+	List *servers; /* NIL = all */
 	Oid *roles;
 	int n_roles;
 	int64 n = 0;
@@ -50,12 +50,12 @@ llm_memo_forget(PG_FUNCTION_ARGS)
 	llm_declared_check(fcinfo, &declared);
 	PreventCommandIfReadOnly("llm_memo_forget()");
 	PreventCommandDuringRecovery("llm_memo_forget()");
-	server = PG_ARGISNULL(0) ? InvalidOid : server_of(PG_GETARG_TEXT_PP(0));
+	servers = PG_ARGISNULL(0) ? NIL : servers_of(PG_GETARG_TEXT_PP(0));
 	roles = llm_memo_table_roles(GetUserId(), &n_roles);
 	if (llm_memo_ring_available())
-		n = llm_memo_ring_forget(server, roles, n_roles);
+		n = llm_memo_ring_forget(servers, roles, n_roles);
 	llm_memo_table_wait_writer();
-	PG_RETURN_INT64(n + llm_memo_table_forget(server, roles, n_roles));
+	PG_RETURN_INT64(n + llm_memo_table_forget(servers, roles, n_roles));
 }
 
 /* llm.stat_get_memo(): what is counted of this database. Counters tell about other roles' requests, and

@@ -26,6 +26,7 @@
 #define IS_FILLER 4 /* the ring's rest, too short for the next entry; nbytes and flags only */
 #define HAS_ANSWER 8
 #define HAS_REASONING 16
+#define IS_TAKEN 32 /* pending, but in the table when the launcher's transaction commits */
 
 typedef struct Entry
 {
@@ -396,10 +397,10 @@ llm_memo_ring_append(const LlmMemoKey *key, Oid server, Oid role, const LlmMemoA
 }
 
 int64
-llm_memo_ring_forget(Oid server, const Oid *roles, int n_roles)
+llm_memo_ring_forget(const List *servers, const Oid *roles, int n_roles)
 {
 	uint64 place = 0;
-	int64 n_pending = 0;
+	int64 n = 0;
 	bool more = true;
 
 	while (more)
@@ -412,10 +413,11 @@ llm_memo_ring_forget(Oid server, const Oid *roles, int n_roles)
 
 			place += e->nbytes;
 			if (!(e->flags & HAS_ANSWER) || (e->flags & IS_FORGOTTEN) ||
-				e->database != MyDatabaseId || (OidIsValid(server) && e->server != server) ||
+				e->database != MyDatabaseId ||
+				(servers != NIL && !list_member_oid(servers, e->server)) ||
 				bsearch(&e->role, roles, n_roles, sizeof(Oid), oid_cmp) == NULL)
 				continue;
-			n_pending += (e->flags & IS_PENDING) != 0;
+			n += (e->flags & (IS_PENDING | IS_TAKEN)) == IS_PENDING;
 			no_longer_pending(e, false);
 			e->flags |= IS_FORGOTTEN;
 		}
@@ -423,7 +425,7 @@ llm_memo_ring_forget(Oid server, const Oid *roles, int n_roles)
 		LWLockRelease(ring->lock);
 		CHECK_FOR_INTERRUPTS();
 	}
-	return n_pending;
+	return n;
 }
 
 void
@@ -453,9 +455,10 @@ llm_memo_ring_counts(LlmMemoCounts *out)
 static void
 take(LlmMemoBatch *batch, uint64 place)
 {
-	const Entry *e = entry_at(place);
+	Entry *e = entry_at(place);
 	LlmMemoItem *item = &batch->items[batch->n++];
 
+	e->flags |= IS_TAKEN;
 	item->place = place;
 	item->key = e->key;
 	item->server = e->server;
@@ -476,7 +479,7 @@ llm_memo_ring_collect(LlmMemoBatch *batch)
 	memset(batch, 0, offsetof(LlmMemoBatch, items));
 	do
 	{
-		LWLockAcquire(ring->lock, LW_SHARED);
+		LWLockAcquire(ring->lock, LW_EXCLUSIVE);
 		d = find_database(MyDatabaseId);
 		if (d != NULL)
 			batch->end = Max(Max(batch->end, d->scan), ring->oldest);

@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
 #include "pg/memo/memo.h"
 #include "storage/lwlock.h"
 
@@ -43,9 +44,9 @@ extern void llm_memo_ring_count(bool hit);
  * be woken. */
 extern bool llm_memo_ring_append(const LlmMemoKey *key, Oid server, Oid role,
 								 const LlmMemoAnswer *answer);
-/* Answers of these roles, which are in order, to requests to server (0 = to all) are not found any more; how many of them
- * were pending. */
-extern int64 llm_memo_ring_forget(Oid server, const Oid *roles, int n_roles);
+/* Answers to these roles, which are in order, of these servers (NIL = of all) are not found any more; how
+ * many of them no launcher has taken. */
+extern int64 llm_memo_ring_forget(const List *servers, const Oid *roles, int n_roles);
 
 /* What is counted of the database since `since`. */
 typedef struct LlmMemoCounts

@@ -407,30 +407,39 @@ llm_memo_table_roles(Oid user, int *n)
 	return roles;
 }
 
+static Datum
+oids_datum(const Oid *oids, int n)
+{
+	Datum *elems = palloc(sizeof(Datum) * Max(n, 1));
+
+	for (int i = 0; i < n; i++)
+		elems[i] = ObjectIdGetDatum(oids[i]);
+	return PointerGetDatum(construct_array(elems, n, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
+}
+
 int64
-llm_memo_table_forget(Oid server, const Oid *roles, int n_roles)
+llm_memo_table_forget(const List *servers, const Oid *roles, int n_roles)
 {
 	static LlmOwnedStatement q = {
 		"WITH gone AS (DELETE FROM llm.memo_entries WHERE role = ANY ($1) "
-		"AND ($2 = 0::oid OR server = $2) RETURNING nbytes), "
+		"AND ($2 IS NULL OR server = ANY ($2)) RETURNING nbytes), "
 		"s AS (SELECT count(*) AS entries, coalesce(sum(nbytes), 0) AS bytes FROM gone) "
 		"INSERT INTO llm.memo_sizes (total, entries, bytes) "
 		"SELECT false, 0 - entries, 0 - bytes FROM s WHERE entries > 0 RETURNING 0 - entries",
 		2,
-		{OIDARRAYOID, OIDOID}};
-	Datum *elems = palloc(sizeof(Datum) * Max(n_roles, 1));
+		{OIDARRAYOID, OIDARRAYOID}};
+	Oid *some = palloc(sizeof(Oid) * Max(list_length(servers), 1));
 	Datum values[2];
 	LlmOwnedUser before;
 	bool isnull;
 	int64 n = 0;
 
-	for (int i = 0; i < n_roles; i++)
-		elems[i] = ObjectIdGetDatum(roles[i]);
-	values[0] =
-		PointerGetDatum(construct_array(elems, n_roles, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
-	values[1] = ObjectIdGetDatum(server);
+	for (int i = 0; i < list_length(servers); i++)
+		some[i] = list_nth_oid(servers, i);
+	values[0] = oids_datum(roles, n_roles);
+	values[1] = oids_datum(some, list_length(servers));
 	llm_owned_enter(ENTRIES, &before);
-	if (llm_owned_run(&q, values, NULL, LLM_OWNED_OF_NOW_WRITE) > 0)
+	if (llm_owned_run(&q, values, servers == NIL ? " n" : "  ", LLM_OWNED_OF_NOW_WRITE) > 0)
 		n = DatumGetInt64(llm_owned_value(0, 1, &isnull));
 	llm_owned_leave(&before);
 	return n;

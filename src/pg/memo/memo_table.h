@@ -44,7 +44,7 @@ extern bool llm_memo_table_tidy(void);
 extern void llm_memo_table_wait_writer(void);
 /* Roles whose entries are the user's own, in order: [*n] in CurrentMemoryContext. */
 extern Oid *llm_memo_table_roles(Oid user, int *n);
-/* Remove what roles have asked of server, 0 = of all, as it is committed now: how many rows. */
-extern int64 llm_memo_table_forget(Oid server, const Oid *roles, int n_roles);
+/* Remove what roles have asked of servers, NIL = of all, as it is committed now: how many rows. */
+extern int64 llm_memo_table_forget(const List *servers, const Oid *roles, int n_roles);
 
 #endif
