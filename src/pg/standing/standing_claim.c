@@ -17,10 +17,9 @@
 #include "pg/standing/standing_defs.h"
 #include "pg/standing/standing_keys.h"
 #include "pg/workers.h"
+#include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
-
-#define LATE_MS 500 /* before another look at rows that somebody else has */
 
 /* ---- what rows are done for ---- */
 
@@ -146,7 +145,7 @@ claim_queue(LlmStanding *s, int n)
 		if (t.n_claimed[i] == 0)
 			llm_standing_queue_remove(&changes, &t.entries[i]);
 		if (t.n_claimed[i] < t.n_wanted[i])
-			llm_standing_queue_add(&changes, t.entries[i].key, LATE_MS);
+			llm_standing_queue_add(&changes, t.entries[i].key, LLM_STANDING_LATE_MS);
 	}
 	llm_standing_queue_change(&changes);
 	llm_standing_end(s);
@@ -162,14 +161,32 @@ has_unique_keys(Oid relid)
 	return get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE || !has_subclass(relid);
 }
 
+/* Whether a row of the queue among the first n in work has this key. */
+static bool
+is_in_work(const LlmStanding *s, int n, Datum key)
+{
+	for (int i = 0; i < n; i++)
+		if (s->e.rows[i].entries != NULL && datumIsEqual(s->e.rows[i].key, key, false, -1))
+			return true;
+	return false;
+}
+
+/* Give entries to rows [from, ..) of those in work. One of which the queue has an older version in work is left to
+ * the next pass: that will be queued again. */
 static void
 attach_queued(LlmStanding *s, int from)
 {
-	int n = s->e.n_rows - from;
-	Datum *keys = palloc(sizeof(Datum) * Max(n, 1));
+	Datum *keys = palloc(sizeof(Datum) * (s->e.n_rows + 1));
 	LlmStandingEntries *entries;
+	int n;
 
-	if (n == 0 || !has_unique_keys(s->e.target->relid))
+	if (!has_unique_keys(s->e.target->relid))
+		return;
+	for (int i = s->e.n_rows - 1; i >= from; i--)
+		if (is_in_work(s, from, s->e.rows[i].key))
+			llm_enrich_rows_drop(&s->e, i);
+	n = s->e.n_rows - from;
+	if (n == 0)
 		return;
 	for (int i = 0; i < n; i++)
 		keys[i] = s->e.rows[from + i].key;

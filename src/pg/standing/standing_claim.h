@@ -7,6 +7,8 @@
 #include "pg/enrich/enrich_rows.h"
 #include "pg/standing/standing_queue.h"
 
+#define LLM_STANDING_LATE_MS 500 /* before another look at rows that somebody else has */
+
 typedef struct LlmStanding
 {
 	int64 id;

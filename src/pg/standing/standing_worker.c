@@ -118,9 +118,10 @@ llm_standing_end(LlmStanding *s)
 
 /* ---- writing ---- */
 
-/* What becomes of the entries of a row that was written, or could not be. */
+/* What becomes of the entries of a row that was written, or could not be. A row of the backfill that has changed
+ * is left to the next pass: it may have a value now. */
 static void
-settle_entries(const LlmStanding *s, LlmStandingChanges *c, const LlmEnrichRow *row)
+settle_entries(const LlmStanding *s, LlmStandingChanges *c, const LlmEnrichRow *row, int late_ms)
 {
 	const LlmFailure *f = llm_call_failure(row->call);
 
@@ -129,7 +130,11 @@ settle_entries(const LlmStanding *s, LlmStandingChanges *c, const LlmEnrichRow *
 	if (row->entries != NULL)
 		llm_standing_queue_remove(c, row->entries);
 	if (row->hold == LLM_ENRICH_LOST)
-		llm_standing_queue_add(c, row->key, 0); /* gone, or other than it was */
+	{
+		/* gone, or other than it was */
+		if (row->entries != NULL)
+			llm_standing_queue_add(c, row->key, late_ms);
+	}
 	else if (row->failure.sqlstate != 0 && row->attempts < s->e.max_attempts)
 		llm_standing_queue_add(c, row->key, llm_workers_backoff_ms(row->attempts));
 }
@@ -140,14 +145,27 @@ write_rows(LlmStanding *s)
 	LlmStandingChanges changes = {.id = s->id};
 	LlmEnrich *e = &s->e;
 	int64 written = e->n_written;
+	int n_late = 0;
 
 	llm_enrich_progress_show(e, LLM_PROGRESS_WRITING);
 	if (!llm_standing_begin(s, "writing rows"))
 		return;
 	llm_enrich_write(e);
 	for (int i = 0; i < e->n_rows; i++)
-		if (llm_call_finished(e->rows[i].call))
-			settle_entries(s, &changes, &e->rows[i]);
+	{
+		LlmEnrichRow *row = &e->rows[i];
+		int late_ms = 0;
+
+		if (!llm_call_finished(row->call))
+			continue;
+		/* others are not kept waiting by rows that somebody has locked: these lose their answers */
+		if (row->hold == LLM_ENRICH_NOT_NOW && ++n_late > e->batch_size)
+		{
+			row->hold = LLM_ENRICH_LOST;
+			late_ms = LLM_STANDING_LATE_MS;
+		}
+		settle_entries(s, &changes, row, late_ms);
+	}
 	llm_standing_queue_change(&changes);
 	llm_standing_end(s);
 	llm_enrich_settle(e);
