@@ -1,6 +1,7 @@
 # Random queries with calls everywhere - below CASE, COALESCE, AND, OR, in joins, LATERAL, sets, partitions,
 # aggregates, windows, sub-selects, WITH - give the same rows through LLM Batch nodes as row by row, and ask no more; so do those whose
-# filters are pulled above joins.
+# filters are pulled above joins. With the memo - empty, half full, of all queries before - they give these rows too, ask no
+# more, and the second time nothing.
 use strict;
 use warnings;
 use LlmCluster;
@@ -116,7 +117,8 @@ sub query
 my $node = llm_cluster('shapes');
 my $checks = join "\n", map {
 	my $q = query();
-	qq{SELECT verdict(\$\$$q\$\$);}
+	my $memo = one_of(qw(off off off cold half kept));
+	qq{SELECT verdict(\$\$$q\$\$, '$memo');}
 } 1 .. $n_queries;
 # without merge joins, which stop at the end of the shorter side, and kept inner sides that are left at the first match: a
 # node there has read ahead
@@ -134,9 +136,56 @@ CREATE TABLE parts_0 PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER 0)
 CREATE TABLE parts_1 PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 INSERT INTO parts SELECT id, body FROM docs;
 ANALYZE;
+-- Rows of a query, and how often the engine was asked.
+CREATE FUNCTION answered(query text, memo boolean, batch boolean, OUT lines text, OUT requests bigint) LANGUAGE plpgsql AS \$answered\$
+DECLARE
+	r record;
+	all_lines text[] := '{}';
+	before bigint;
+BEGIN
+	PERFORM set_config('llm_infer.memo', memo::text, true), set_config('llm_infer.enable_batch', batch::text, true);
+	SELECT s.requests INTO before FROM llm.stat_engine s;
+	BEGIN
+		FOR r IN EXECUTE query LOOP
+			all_lines := all_lines || r::text;
+		END LOOP;
+	EXCEPTION WHEN OTHERS THEN
+		all_lines := ARRAY[SQLSTATE || ': ' || SQLERRM];
+	END;
+	SELECT s.requests - before INTO requests FROM llm.stat_engine s;
+	PERFORM set_config('llm_infer.memo', 'off', true), set_config('llm_infer.enable_batch', 'on', true);
+	lines := all_lines::text;
+END
+\$answered\$;
+-- What is wrong with a query when the memo is on, or NULL.
+CREATE FUNCTION remembered(query text, memo text) RETURNS text LANGUAGE plpgsql AS \$remembered\$
+DECLARE
+	off record;
+	r record;
+	asked bigint[] := '{}';
+BEGIN
+	PERFORM set_config('llm_infer.temperature', '0', true);
+	SELECT * INTO off FROM answered(query, false, true);
+	IF memo <> 'kept' THEN
+		PERFORM llm_memo_forget();
+	END IF;
+	IF memo = 'half' THEN
+		PERFORM answered('SELECT llm_generate(body), llm_generate(label) FROM docs WHERE id % 2 = 0', true, true);
+	END IF;
+	-- twice in batches, twice row by row, where what is not read may be asked
+	FOR i IN 1 .. 4 LOOP
+		SELECT * INTO r FROM answered(query, true, i <= 2);
+		asked := asked || r.requests;
+		IF r.lines <> off.lines THEN
+			RETURN '(' || memo || ', other rows in run ' || i || ': ' || r.lines || ')';
+		END IF;
+	END LOOP;
+	RETURN CASE WHEN asked[1] > off.requests OR asked[2] > 0 OR asked[4] > 0 THEN '(' || memo || ', requests: ' || off.requests || ', ' || asked::text || ')' END;
+END
+\$remembered\$;
 -- Whatever is pulled is compared once more. Where rows are estimated badly it may ask for more of them, but for no other
 -- input, so it is done greedily. A join with an empty side has ended before some calls.
-CREATE FUNCTION verdict(query text) RETURNS text LANGUAGE plpgsql AS \$verdict\$
+CREATE FUNCTION verdict(query text, memo text) RETURNS text LANGUAGE plpgsql AS \$verdict\$
 DECLARE
 	w record;
 	line text;
@@ -153,6 +202,10 @@ BEGIN
 		SELECT * INTO w FROM both_ways(query);
 	END IF;
 	IF w.same AND (w.batched <= w.row_by_row OR w.n = 0) THEN
+		line := CASE WHEN memo <> 'off' THEN remembered(query, memo) END;
+		IF line IS NOT NULL THEN
+			RETURN line || CASE WHEN pulled THEN ' pulled: ' ELSE ' ' END || query;
+		END IF;
 		RETURN CASE WHEN pulled THEN 2 ELSE sign(w.nodes) END;
 	END IF;
 	RETURN w::text || CASE WHEN pulled THEN ' pulled: ' ELSE ' ' END || query;
