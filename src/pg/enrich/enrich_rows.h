@@ -58,6 +58,7 @@ typedef struct LlmEnrichRow
 	Datum value;
 	LlmFailure failure; /* sqlstate 0 = none */
 	int attempts;       /* that have failed, when it is noted */
+	int n_late;         /* a worker's: writes that it was not ready for */
 	void *entries;      /* a worker's: what it is done for; memory of the row */
 } LlmEnrichRow;
 

@@ -35,9 +35,10 @@ LLM_EXPORTS_BEGIN
 extern PGDLLEXPORT void llm_standing_main(Datum arg);
 LLM_EXPORTS_END
 
-#define LOOK_MS 1000 /* between looks that nothing has asked for */
-#define IDLE_MS 2000 /* without a row before the end */
-#define LOCKED_MS 50 /* before the next try at a table that others have locked */
+#define LOOK_MS 1000  /* between looks that nothing has asked for */
+#define IDLE_MS 2000  /* without a row before the end */
+#define LOCKED_MS 50  /* before the next try at a table that others have locked */
+#define LATE_WRITES 5 /* that have found a row locked, before it may be given up */
 
 /* ---- beginning ---- */
 
@@ -159,7 +160,8 @@ write_rows(LlmStanding *s)
 		if (!llm_call_finished(row->call))
 			continue;
 		/* others are not kept waiting by rows that somebody has locked: these lose their answers */
-		if (row->hold == LLM_ENRICH_NOT_NOW && ++n_late > e->batch_size)
+		if (row->hold == LLM_ENRICH_NOT_NOW && ++row->n_late >= LATE_WRITES &&
+			++n_late > e->batch_size)
 		{
 			row->hold = LLM_ENRICH_LOST;
 			late_ms = LLM_STANDING_LATE_MS;
