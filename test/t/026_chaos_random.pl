@@ -1,7 +1,8 @@
 # Chaos for a while: sessions run random statements that check themselves, while backends are cancelled and
-# terminated, engines killed and stopped, settings reloaded, models, rights, quotas, databases and tables changed. Then
-# the audit: no row was wrong, no error is one that nothing explains, nothing is left in flight, memory and
-# descriptors are flat. A slice of 20 s; LLM_CHAOS_MINUTES of it with scripts/test chaos.
+# terminated, engines killed and stopped, settings reloaded, models, rights, quotas, databases and tables changed, the memo
+# on and off, small and forgotten, and the rows of two standing enrichments changed in every way. Then the audit: no row was wrong, no
+# error is one that nothing explains, each enriched row has the answer to what it says, the memo's answers are the
+# engine's, nothing is left in flight, memory and descriptors are flat. A slice of 20 s; LLM_CHAOS_MINUTES of it with scripts/test chaos.
 use strict;
 use warnings;
 use LlmCluster;
@@ -21,6 +22,9 @@ deadlock_timeout = '100ms'
 llm_infer.engine_timeout = '4s'
 llm_infer.kv_cache_memory = '512kB'
 llm_infer.default_model = 'echo'
+llm_infer.memo = on
+llm_infer.memo_memory = '128kB'
+llm_infer.memo_size = '1MB'
 CONF
 $node->safe_psql('postgres', q{
 	CREATE ROLE guest LOGIN;
@@ -30,9 +34,10 @@ $node->safe_psql('postgres', q{
 	CREATE TABLE answers (id int, body text, answer text);
 	CREATE TABLE tasks (job bigint, prompt text);
 	CREATE TABLE recalled (job bigint);
-	-- enriched by calls (a) and by a standing enrichment that comes and goes (s)
-	CREATE TABLE notes (id int PRIMARY KEY, body text, a text, s text);
+	-- enriched by calls (a), by a standing enrichment that comes and goes (s) and by one that stays (u)
+	CREATE TABLE notes (id int PRIMARY KEY, body text, a text, s text, u text);
 	INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, 150) i;
+	SELECT llm_enrich_create('stays', 'notes', 'u', prompt => '{body}', batch_size => 10, concurrency => 20);
 	GRANT ALL ON notes TO guest;
 	CREATE MATERIALIZED VIEW answered AS SELECT id, body, llm_generate(body) AS t FROM docs WHERE id <= 20;
 	CREATE UNIQUE INDEX ON answered (id);
@@ -57,9 +62,30 @@ sub all_equal
 	  . "FROM (SELECT $prompt AS p, $text AS t FROM $rows OFFSET 0) s";
 }
 
+# What becomes of some of the notes.
+sub change_notes
+{
+	my $k = shift;
+	my $some = 'id % 10 = ' . int rand 10;
+	my $change = "UPDATE notes SET body = 'n$k ' || id, a = NULL WHERE $some";
+	return one_of(
+		$change, $change,
+		"BEGIN; UPDATE notes SET s = NULL WHERE $some; SAVEPOINT a;\nUPDATE notes SET body = 'never $k', a = NULL WHERE $some; ROLLBACK TO a;\n$change; COMMIT;\nROLLBACK",
+		"BEGIN; $change;\nSELECT pg_sleep(" . rand(0.5) . ");\n" . one_of('COMMIT', 'ROLLBACK') . ";\nROLLBACK",
+		"UPDATE notes SET id = $k * 1000 + id WHERE $some AND id <= 150",
+		"UPDATE notes SET " . one_of(qw(s u)) . " = NULL WHERE $some",
+		"UPDATE notes SET body = body WHERE $some",
+		"BEGIN; DELETE FROM notes WHERE id > 1000; INSERT INTO notes SELECT i, 'again $k ' || i FROM generate_series(1, 150) i ON CONFLICT " . one_of('DO NOTHING', '(id) DO UPDATE SET body = excluded.body, a = NULL WHERE random() < 0.2') . ";\nCOMMIT;\nROLLBACK",
+		"BEGIN; DELETE FROM notes WHERE $some; INSERT INTO notes SELECT i, 'new $k ' || i FROM generate_series(1, 150) i WHERE i % 2 = 0 ON CONFLICT DO NOTHING;\nCOMMIT;\nROLLBACK",
+		"BEGIN; TRUNCATE notes; INSERT INTO notes SELECT i, 'filled $k ' || i FROM generate_series(1, 150) i;\n" . one_of('COMMIT', 'ROLLBACK') . ";\nROLLBACK",
+		"VACUUM " . one_of('', 'FULL ') . 'notes');
+}
+
 sub statement
 {
 	my $k = ++$n_statements;
+	# what was asked before is in the memo, perhaps
+	$k -= int rand($k < 60 ? $k : 60) if rand() < 0.4;
 	my $n = 1 + int rand 60;
 	my $model = one_of(('NULL') x 6, "'m1'", "'m2'");
 	my $t = one_of(0, 0, 1);
@@ -92,12 +118,14 @@ sub statement
 		sub { all_equal('answered', one_of('t', 'llm_generate(body)'), 'body') },
 		sub { "ALTER TABLE docs ALTER kind TYPE " . one_of(qw(int bigint numeric)) . "; SELECT 'ok'" },
 		sub { "SELECT llm_pin_prefix('pin $k " . ('p' x int rand 300) . "') > 0; SELECT 'ok'" },
-		sub { q{SELECT count(*) FROM } . one_of(map { "llm.$_" } qw(models stat_engine stat_models stat_users stat_activity prefix_cache)) . "; SELECT 'ok'" },
+		sub { q{SELECT count(*) FROM } . one_of(map { "llm.$_" } qw(models stat_engine stat_models stat_users stat_activity prefix_cache memo stat_memo enrichments stat_progress_enrich)) . "; SELECT 'ok'" },
 		sub { "EXPLAIN (ANALYZE, FORMAT JSON) SELECT $call FROM $docs; SELECT 'ok'" },
 		(sub { "BEGIN; INSERT INTO tasks SELECT llm_job_submit(b), b FROM $docs WHERE id <= 8; " . one_of('COMMIT', 'COMMIT', 'ROLLBACK') . ";\nROLLBACK; SELECT 'ok'" }) x 2,
 		sub { 'WITH j AS MATERIALIZED (SELECT job FROM tasks ORDER BY random() LIMIT 2) INSERT INTO recalled SELECT job FROM j WHERE llm_job_cancel(job);' . "\nSELECT 'ok'" },
 		sub { "SELECT llm_job_wait(job, '50 ms') FROM tasks ORDER BY job DESC LIMIT 1; SELECT 'ok'" },
-		sub { "UPDATE notes SET body = 'n$k ' || id, a = NULL WHERE id % 10 = " . int(rand 10) . "; SELECT CASE WHEN count(*) FILTER (WHERE a <> body) = 0 THEN 'ok' ELSE 'wrong: notes' END FROM notes" },
+		(sub { change_notes(++$n_statements) . ";\nSELECT CASE WHEN count(*) FILTER (WHERE a <> body) = 0 THEN 'ok' ELSE 'wrong: notes' END FROM notes" }) x 2,
+		sub { "SET llm_infer.memo = " . one_of(qw(on on off)) . '; ' . all_equal($docs, "(llm_generate_result(b, temperature => 0)).text", 'b') },
+		sub { one_of('SELECT llm_memo_forget()', ("SELECT llm_memo_forget('m1')", 'BEGIN; SELECT llm_memo_forget(); ROLLBACK', 'VACUUM llm.memo_entries') x 2, 'TRUNCATE llm.memo_entries, llm.memo_sizes') . ";\nSELECT 'ok'" },
 		sub { "CALL llm_enrich('notes', 'a', prompt => '{body}', batch_size => " . int(1 + rand 40) . ', max_rows => ' . int(1 + rand 100) . ", concurrency => $n);\nSELECT 'ok'" },
 		sub { one_of("DISCARD ALL; SELECT 'ok'", "SELECT llm_model_unload('m1'); SELECT 'ok'") })->();
 }
@@ -125,7 +153,7 @@ my @events = (
 	(reload => sub {
 		$node->append_conf('postgresql.conf', one_of("llm_infer.max_running = " . int(1 + rand 70), 'llm_infer.max_batch_tokens = ' . int(8 + rand 600),
 			"llm_infer.kv_cache_memory = '" . int(64 + rand 900) . "kB'", 'llm_infer.prefix_cache = ' . one_of(qw(on off)),
-			'llm_infer.prefix_cache_scope = ' . one_of(qw(role database cluster)), 'llm_infer.threads = ' . int rand 3));
+			'llm_infer.prefix_cache_scope = ' . one_of(qw(role database cluster)), 'llm_infer.memo = ' . one_of(qw(on on off)), "llm_infer.memo_size = '" . int(1 + rand 3) . "MB'", 'llm_infer.threads = ' . int rand 3));
 		$node->reload; }) x 2,
 	models => sub { $sql->(one_of(map { ("SELECT llm_model_register('$_', 'echo:', '{\"context_length\": " . int(200 + rand 4000) . "}')",
 		"SELECT llm_model_drop('$_')", "SELECT llm_model_unload('$_')") } qw(m1 m2))) },
@@ -213,17 +241,32 @@ llm_engine_pid($node);
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM llm.jobs WHERE state IN ('queued', 'running')}), 'every job has ended')
   or diag $node->safe_psql('postgres', q{SELECT 'jobs', owner, model, state, sqlstate, message, count(*), min(attempts), max(attempts), min(not_before), max(not_before)
 	FROM llm.jobs WHERE finished IS NULL GROUP BY 2, 3, 4, 5, 6 UNION ALL SELECT 'worker', owner, pid::text, state, reason, NULL, 0, 0, 0, until, clock_timestamp() FROM llm.job_workers});
-$sql->($_) foreach q{SELECT llm_enrich_create('standing', 'notes', 's', prompt => '{body}')}, q{UPDATE notes SET s = NULL WHERE s <> body}, q{SELECT llm_enrich_resume('standing', true)},
+my $shown = q{TABLE llm.enrichments; TABLE llm.failed_rows; TABLE llm.job_workers};
+ok($node->poll_query_until('postgres', q{SELECT state = 'active' AND pending = 0 FROM llm.enrichments WHERE name = 'stays'}), 'the standing enrichment that stays has done all')
+  or diag $node->safe_psql('postgres', $shown);
+note 'rows that failed: ' . $node->safe_psql('postgres', q{SELECT string_agg(sqlstate || ' ' || message, ', ') FROM llm.failed_rows WHERE target = 'u'});
+is($node->safe_psql('postgres', q{SELECT count(*) FROM llm.failed_rows WHERE target = 'u' AND sqlstate NOT IN ('53200', '55P03', '58000', 'XX000')}), '0', 'and no row failed by itself');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM notes n WHERE u IS DISTINCT FROM body AND NOT EXISTS (SELECT FROM llm.failed_rows WHERE target = 'u' AND (key ->> 'id')::int = n.id)}), '0', 'each row has its answer');
+$sql->($_) foreach q{SELECT llm_enrich_retry_failed('stays')}, q{SELECT llm_enrich_create('standing', 'notes', 's', prompt => '{body}')}, q{UPDATE notes SET s = NULL WHERE s <> body}, q{SELECT llm_enrich_resume('standing', true)},
   q{CALL llm_enrich('notes', 'a', prompt => '{body}', options => '{"max_attempts": 1000}')};
-ok($node->poll_query_until('postgres', q{SELECT state = 'active' AND pending = 0 FROM llm.enrichments}), 'every row of the standing enrichment is done')
-  or diag $node->safe_psql('postgres', q{TABLE llm.enrichments; TABLE llm.failed_rows; TABLE llm.job_workers});
-is($node->safe_psql('postgres', q{SELECT count(*) FILTER (WHERE a = body), count(*) FILTER (WHERE s = body) FROM notes}), '150|150', 'all notes have their answers');
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 2 FROM llm.enrichments WHERE state = 'active' AND pending = 0}), 'every row of the other one is done')
+  or diag $node->safe_psql('postgres', $shown);
+is($node->safe_psql('postgres', q{SELECT count(*) FILTER (WHERE a IS DISTINCT FROM body), count(*) FILTER (WHERE s IS DISTINCT FROM body), count(*) FILTER (WHERE u IS DISTINCT FROM body), (SELECT count(*) FROM llm.enrich_queue), (SELECT count(*) FROM llm.failed_rows) FROM notes}),
+	'0|0|0|0|0', 'all notes have their answers, nothing is queued, nothing has failed') or diag $node->safe_psql('postgres', $shown);
 my $jobs = $node->safe_psql('postgres', q{SELECT coalesce(state, 'lost'), coalesce(sqlstate, '-'), count(*),
 	bool_and(CASE state WHEN 'done' THEN (llm_job_result(job)).text = prompt WHEN 'cancelled' THEN job IN (SELECT job FROM recalled)
 		WHEN 'failed' THEN sqlstate IN ('42501', '42704', '53200', '55P03', '57P01', '58000') ELSE false END)
 	FROM tasks FULL JOIN llm.jobs ON id = job GROUP BY 1, 2, job IS NULL ORDER BY 1, 2});
 like($jobs, qr/^(?:\S+\|t\n?)*$/, 'with what it was asked for, or in a way that is explained; and none is nobody\'s');
 note $jobs;
+# what was asked in the chaos is asked again, both ways
+is($node->safe_psql('postgres', q{SET llm_infer.temperature = 0; CREATE TABLE again AS SELECT format('q%s ', k) || body AS b FROM docs, generate_series(1, } . $n_statements . q{, 97) k WHERE id <= 40;
+	SET llm_infer.memo = on; CREATE TABLE kept AS SELECT b, llm_generate_result(b) AS r FROM again; SET llm_infer.memo = off; CREATE TABLE asked AS SELECT b, llm_generate_result(b) AS r FROM again;
+	SELECT count(*) FROM kept k FULL JOIN asked a USING (b) WHERE ((k.r).text, (k.r).finish_reason, (k.r).prompt_tokens, (k.r).completion_tokens) IS DISTINCT FROM ((a.r).text, (a.r).finish_reason, (a.r).prompt_tokens, (a.r).completion_tokens)}), '0', "the memo's answers are the engine's");
+cmp_ok($node->safe_psql('postgres', q{SELECT hits FROM llm.stat_memo}), '>', 0, 'and some were of the memo');
+ok($node->poll_query_until('postgres', q{SELECT pending = 0 AND entries = n AND bytes = sum FROM llm.stat_memo, (SELECT count(*) AS n, coalesce(sum(bytes), 0) AS sum FROM llm.memo) m}), 'which knows its size')
+  or diag $node->safe_psql('postgres', q{SELECT s.*, m.* FROM llm.stat_memo s, (SELECT count(*), sum(bytes) FROM llm.memo) m});
+note $node->safe_psql('postgres', q{SELECT format('memo: hits %s, misses %s, kept %s, lost %s, evicted %s, entries %s', hits, misses, kept, lost, evicted, entries) FROM llm.stat_memo});
 cmp_ok(memory($backend) - $before{memory}, '<', 4096, 'memory of a session is flat');
 cmp_ok(descriptors($backend), '<=', $before{fds} + 1, 'its descriptors too');
 is($node->safe_psql('postgres', 'SELECT coalesce(sum(in_flight), 0) FROM llm.stat_users'), '0', 'nothing is counted as in flight');
