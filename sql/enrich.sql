@@ -181,16 +181,22 @@ CALL llm_enrich('todo', 'a', prompt => '{body}', expr => 'body');
 \echo :LAST_ERROR_SQLSTATE
 CALL llm_enrich(NULL, 'a', prompt => '{body}');
 \echo :LAST_ERROR_SQLSTATE
-\set VERBOSITY terse
 CALL llm_enrich('todo', 'a', prompt => '{body}', filter => 'nothing');
 \echo :LAST_ERROR_SQLSTATE
-\set VERBOSITY default
+CALL llm_enrich('todo', 'a', prompt => '{body}', filter => $$'ü' || body$$);
+\echo :LAST_ERROR_SQLSTATE
+CALL llm_enrich('todo', 'a', prompt => 'body}');
+\echo :LAST_ERROR_SQLSTATE
+CALL llm_enrich('todo', 'a', expr => '*');
+\echo :LAST_ERROR_SQLSTATE
+CALL llm_enrich('todo', 'a', expr => 'body FROM todo');
+\echo :LAST_ERROR_SQLSTATE
+CALL llm_enrich('todo', 'a', expr => $$'ü' || todos.body$$);
+\echo :LAST_ERROR_SQLSTATE
 CALL llm_enrich('todo', 'a', prompt => '{body}', filter => 'true) OR (true');
 \echo :LAST_ERROR_SQLSTATE
-\set VERBOSITY terse
 CALL llm_enrich('todo', 'a', expr => 'generate_series(1, 2)');
 \echo :LAST_ERROR_SQLSTATE
-\set VERBOSITY default
 CALL llm_enrich('todo', 'a', prompt => '{body}', batch_size => 0);
 \echo :LAST_ERROR_SQLSTATE
 CALL llm_enrich('todo', 'a', prompt => '{body}', concurrency => 1001);

@@ -77,7 +77,7 @@ SELECT paused('r1', 'read', 't1', expr => $$upper(a) || read.id || coalesce(t1, 
 SELECT paused('r2', 'read', 't2', expr => 'of_row(read)');
 SELECT paused('r3', 'read', 't3', expr => $$(WITH x AS (SELECT read.a || (SELECT c FROM docs WHERE docs.id = read.id AND lang = docs.body)) SELECT * FROM x)$$);
 SELECT paused('r4', 'read', 't4', prompt => '{g}');
-SELECT paused('r5', 'read', 'a', prompt => 'nothing');
+SELECT paused('r5', 'read', 'a', expr => '''nothing''');
 SELECT name, sources FROM llm.enrichment_defs WHERE relation = 'read'::regclass ORDER BY name;
 INSERT INTO read VALUES (1, 'a', 'b', 'c', DEFAULT, 't', 't', 't', 't');
 UPDATE read SET b = 'other';
@@ -326,6 +326,8 @@ SELECT error_of($$SELECT llm_enrich_create('papers', 'todo', 'a', expr => 'body'
 SELECT error_of($$SELECT llm_enrich_create('e', '"Other place".papers', 'abstract', expr => 'contents')$$);
 SELECT error_of($$SELECT llm_enrich_create(NULL, 'todo', 'a', expr => 'body')$$);
 SELECT error_of($$SELECT llm_enrich_create('e', NULL, 'a', expr => 'body')$$);
+SELECT error_of($$SELECT llm_enrich_create('', 'todo', 'a', expr => 'body')$$), error_of($$SELECT llm_enrich_alter('papers', new_name => '')$$);
+SELECT error_of($$SELECT llm_enrich_create('e', 'todo', 'a', prompt => 'body')$$);
 SELECT error_of($$SELECT llm_enrich_drop('none')$$), error_of($$SELECT llm_enrich_drop(NULL)$$);
 SELECT paused('e', 'todo', 'a', expr => 'body');
 SELECT error_of($$SELECT llm_enrich_alter('e', new_name => 'papers')$$), error_of($$SELECT llm_enrich_alter('e', prompt => '')$$);

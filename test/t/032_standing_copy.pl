@@ -20,7 +20,7 @@ $node->safe_psql('postgres', q{CREATE ROLE owner LOGIN; CREATE ROLE gone; CREATE
 	RESET ROLE; CREATE TABLE plainly (id int PRIMARY KEY, body text, s text);
 	SET ROLE gone; CREATE TABLE orphan (id int PRIMARY KEY, body text, s text)});
 $node->safe_psql('postgres', q{SET ROLE owner;} . paused('docs', q{'"Odd place".docs', 's', expr => 'upper(body)', filter => 'id > 0', options => '{"top_k": 3}', backfill => false})
-	. q{RESET ROLE;} . paused('plainly', q{'plainly', 's', prompt => '{body}'}) . q{SET ROLE gone;} . paused('orphan', q{'orphan', 's', prompt => 'o'})
+	. q{RESET ROLE;} . paused('plainly', q{'plainly', 's', prompt => '{body}'}) . q{SET ROLE gone;} . paused('orphan', q{'orphan', 's', prompt => '{body}'})
 	. q{RESET ROLE; INSERT INTO "Odd place".docs VALUES (1, 'one'), (2, 'two'); INSERT INTO plainly VALUES (3, 'three'); INSERT INTO orphan VALUES (4, 'four');
 	DROP TABLE orphan; GRANT USAGE ON SCHEMA "Odd place" TO plain; GRANT SELECT ON plainly, "Odd place".docs, "Odd place".docs1 TO plain});
 my $queued = qq{docs|{"id": 1}\ndocs|{"id": 2}\nplainly|{"id": 3}};

@@ -5,14 +5,12 @@ use LlmCluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = llm_cluster('page', plain => 1, conf => <<'CONF');
-shared_preload_libraries = 'llm_infer, pg_cron'
-cron.database_name = 'postgres'
-CONF
+my $page = slurp_file("$ENV{LLM_TEST_DIR}/../docs/enrichment.md");
+my ($conf) = $page =~ /^```\n(# postgresql\.conf.*?)^```$/ms or die 'the page has no settings';
+my $node = llm_cluster('page', plain => 1, conf => $conf);
 
 sub one { return scalar $node->safe_psql('postgres', $_[0]); }
 
-my $page = slurp_file("$ENV{LLM_TEST_DIR}/../docs/enrichment.md");
 my @blocks = $page =~ /^```sql\n(.*?)^```$/msg;
 cmp_ok(scalar @blocks, '>=', 13, 'the page has commands');
 

@@ -42,7 +42,7 @@ LLM_EXPORTS_END
 #define TICK_MS 100        /* one wait for the oldest answer, at most */
 #define WRITE_MS 1000      /* what is finished is written after that, be it a batch or not */
 #define LATE_MS 100        /* between looks at rows that others have locked */
-#define NOTICE_MS 1000     /* between notices */
+#define NOTICE_MS 1000     /* between notices, at first */
 #define VAIN_PASSES 3      /* without a row done, one after the other, before the end */
 
 /* Places of the arguments in SQL. */
@@ -84,8 +84,8 @@ check_context(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TRANSACTION_TERMINATION),
 				 errmsg("llm_enrich commits after each batch and cannot do so here"),
-				 errhint("CALL it alone: outside of a transaction block, of functions and of "
-						 "blocks with EXCEPTION, as the only statement of its string.")));
+				 errhint("CALL it alone: not in a transaction block, a function or a block with "
+						 "EXCEPTION, and not in one string with other statements.")));
 	PreventCommandDuringRecovery("CALL llm_enrich()");
 	PreventCommandIfReadOnly("CALL llm_enrich()");
 	if (!llm_client_available(&f))
@@ -107,7 +107,9 @@ number_argument(FunctionCallInfo fcinfo, int i, const char *name, int64 fallback
 
 	if (!PG_ARGISNULL(i) && (n < 1 || n > max))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("%s must be between 1 and " INT64_FORMAT, name, max)));
+						max == PG_INT64_MAX
+							? errmsg("%s must be at least 1", name)
+							: errmsg("%s must be between 1 and " INT64_FORMAT, name, max)));
 	return n;
 }
 
@@ -190,7 +192,7 @@ read_target(LlmEnrich *e, FunctionCallInfo fcinfo, LlmEnrichOrder *order)
 	column = NameStr(*PG_GETARG_NAME(ARG_TARGET));
 	if ((template == NULL) == (expr == NULL))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("llm_enrich needs either prompt or expr"),
+						errmsg("llm_enrich needs prompt or expr, and not both"),
 						errhint("prompt is a template such as 'Summarise: {body}', expr an SQL "
 								"expression that gives the prompt.")));
 	if (!PG_ARGISNULL(ARG_REORDER) && PG_GETARG_BOOL(ARG_REORDER))
@@ -288,12 +290,22 @@ tell(const LlmEnrich *e, bool last)
 	if (e->max_rows >= 0)
 		total = Min(total, e->max_rows);
 	if (last)
-		ereport(NOTICE, (errmsg("llm_enrich wrote " INT64_FORMAT " rows of \"%s\", " INT64_FORMAT
-								" failed, " INT64_FORMAT " changed meanwhile",
-								e->n_written, e->target->name, e->n_failed, e->n_lost),
-						 e->n_failed + e->n_skipped > 0
-							 ? errhint("llm.failed_rows has rows that have failed, and why.")
-							 : 0));
+		ereport(
+			NOTICE,
+			(errmsg("llm_enrich wrote " INT64_FORMAT " rows of \"%s\", " INT64_FORMAT
+					" failed, " INT64_FORMAT " changed meanwhile",
+					e->n_written, e->target->name, e->n_failed, e->n_lost),
+			 e->n_failed > 0 ? errhint("llm.failed_rows has rows that have failed, and why.")
+			 : e->n_skipped > 0
+				 ? errhint("Rows that have failed as often as max_attempts allows, %d times, are "
+						   "left alone: llm.failed_rows has them.",
+						   e->max_attempts)
+			 : e->n_claimed + e->list.n == 0
+				 ? errhint(
+					   "Rows are done in which \"%s\" is NULL, which have a prompt, and which the "
+					   "filter lets through.",
+					   NameStr(e->target->column))
+				 : 0));
 	else
 		ereport(NOTICE,
 				(errmsg("llm_enrich: " INT64_FORMAT " of " INT64_FORMAT
@@ -301,6 +313,19 @@ tell(const LlmEnrich *e, bool last)
 						done, total, e->cut ? " or more" : "", e->target->name, e->n_failed,
 						(double) done / seconds,
 						done > 0 ? seconds * (double) (total - done) / (double) done : 0.0)));
+}
+
+/* The longer a call takes, the longer are the times between its notices: one of a night makes hundreds, not ten thousands. */
+static void
+tell_now_and_then(LlmEnrich *e)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int64 pause_ms = NOTICE_MS + Min((now - e->started) / 1000 / 60, NOTICE_MS * 59);
+
+	if (now < TimestampTzPlusMilliseconds(e->told, pause_ms))
+		return;
+	tell(e, false);
+	e->told = now;
 }
 
 /* Say what the order of the template's lines has saved. */
@@ -390,11 +415,7 @@ run_pass(LlmEnrich *e, bool stops)
 			llm_failure_raise(&e->stop);
 		if (stops && e->n_failed > 0)
 			llm_failure_raise(&e->failure);
-		if (GetCurrentTimestamp() >= TimestampTzPlusMilliseconds(e->told, NOTICE_MS))
-		{
-			tell(e, false);
-			e->told = GetCurrentTimestamp();
-		}
+		tell_now_and_then(e);
 		if (e->n_claimed == claimed)
 			llm_enrich_rest(e);
 	}

@@ -11,6 +11,9 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "nodes/bitmapset.h"
+#include "parser/parse_coerce.h"
+#include "parser/parse_expr.h"
+#include "parser/parse_relation.h"
 #include "parser/parser.h"
 #include "pg/enrich/enrich_template.h"
 #include "utils/acl.h"
@@ -43,7 +46,9 @@ check_update(Relation rel, AttrNumber attno)
 
 	if (pg_class_aclcheck(relid, GetUserId(), ACL_UPDATE) != ACLCHECK_OK &&
 		pg_attribute_aclcheck(relid, attno, GetUserId(), ACL_UPDATE) != ACLCHECK_OK)
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, RelationGetRelationName(rel));
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("permission denied for table %s", RelationGetRelationName(rel)),
+						errhint("An enrichment needs UPDATE on its target.")));
 }
 
 static Form_pg_attribute
@@ -94,27 +99,50 @@ llm_enrich_target_key(Oid relid, const char *alias)
 	return sql.data;
 }
 
-/* Errors of a part of SQL point into that. */
-static void
-point_into(void *sql)
+/* Errors of a part of SQL point into that; it may stand in a parenthesis. */
+typedef struct Part
 {
+	const char *sql;
+	int n_before; /* characters before it */
+} Part;
+
+static void
+point_into(void *arg)
+{
+	const Part *part = arg;
 	int position = geterrposition();
 
 	if (position == 0)
 		return;
 	errposition(0);
-	internalerrposition(position);
-	internalerrquery(sql);
+	internalerrposition(position - part->n_before);
+	internalerrquery(part->sql);
 }
 
-/* Raise an error unless it is one expression: a part of a condition must not end it. */
+/* Raise what is wrong with an expression over a row of the table, and unless it is one: a part of a condition must
+ * not end it. The statements that it becomes a part of would show themselves with the error. */
 static void
-check_expression(const char *sql)
+check_expression(Relation rel, const char *sql, const char *condition)
 {
-	ErrorContextCallback context = {error_context_stack, point_into, unconstify(char *, sql)};
+	Part part = {sql, 0};
+	ErrorContextCallback context = {error_context_stack, point_into, &part};
+	ParseState *pstate = make_parsestate(NULL);
+	ParseNamespaceItem *item;
+	RawStmt *raw;
+	Node *value;
 
 	error_context_stack = &context;
 	(void) raw_parser(sql, RAW_PARSE_PLPGSQL_EXPR);
+	part.n_before = 1;
+	pstate->p_sourcetext = psprintf("(%s\n)", sql);
+	raw = linitial_node(RawStmt, raw_parser(pstate->p_sourcetext, RAW_PARSE_PLPGSQL_EXPR));
+	item = addRangeTableEntryForRelation(pstate, rel, AccessShareLock, NULL, true, true);
+	addNSItemToQuery(pstate, item, false, true, true);
+	value = linitial_node(ResTarget, castNode(SelectStmt, raw->stmt)->targetList)->val;
+	value = transformExpr(pstate, value, EXPR_KIND_WHERE);
+	if (condition != NULL)
+		(void) coerce_to_boolean(pstate, value, condition);
+	free_parsestate(pstate);
 	error_context_stack = context.previous;
 }
 
@@ -141,14 +169,14 @@ write_sql(LlmEnrichTarget *t, Relation rel, const char *template, const char *ex
 		llm_enrich_template_compile(template, rel, t->alias, t->attno, &prompt, &wanted);
 	else
 	{
-		check_expression(expr);
+		check_expression(rel, expr, NULL);
 		/* the line end closes a comment */
 		appendStringInfo(&prompt, "CAST((%s\n) AS pg_catalog.text)", expr);
 		appendStringInfo(&wanted, " AND (%s) IS NOT NULL", prompt.data);
 	}
 	if (filter != NULL)
 	{
-		check_expression(filter);
+		check_expression(rel, filter, "filter");
 		appendStringInfo(&wanted, " AND (%s\n)", filter);
 	}
 	t->prompt = prompt.data;

@@ -38,7 +38,8 @@ llm_enrich_template_column(Relation rel, const char *name)
 					errmsg("template names \"%s\", which is no column of table \"%s\"", name,
 						   RelationGetRelationName(rel)),
 					errdetail("Its columns are: %s.", column_names(rel)),
-					errhint("Write {{ for a brace.")));
+					/* of JSON and the like */
+					strpbrk(name, " \t\r\n\":,") != NULL ? errhint("Write {{ for a brace.") : 0));
 	return InvalidAttrNumber;
 }
 
@@ -89,7 +90,7 @@ llm_enrich_template_compile(const char *template, Relation rel, const char *alia
 
 		append_literal(p, field, prompt);
 		if (*field == '\0')
-			return;
+			break;
 		name = pnstrdup(field + 1, end - field - 1);
 		if (llm_enrich_template_column(rel, name) == target)
 			ereport(
@@ -103,4 +104,11 @@ llm_enrich_template_compile(const char *template, Relation rel, const char *alia
 		appendStringInfo(wanted, " AND CAST(%s.%s AS pg_catalog.text) IS NOT NULL", alias, column);
 		p = end + 1;
 	}
+	if (p == template)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("template names no column of table \"%s\"", RelationGetRelationName(rel)),
+				 errdetail("Its columns are: %s.", column_names(rel)),
+				 errhint("Write {name} where the value of a column belongs. For one prompt for "
+						 "all rows use expr.")));
 }

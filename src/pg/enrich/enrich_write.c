@@ -17,6 +17,7 @@
 #include "storage/proc.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/jsonb.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
@@ -321,7 +322,13 @@ count(LlmEnrich *e, const LlmEnrichRow *row)
 		MemoryContext old = MemoryContextSwitchTo(e->cxt);
 
 		if (e->n_failed++ == 0)
+		{
+			Jsonb *key = DatumGetJsonbP(row->key);
+
 			llm_failure_set(&e->failure, row->failure.sqlstate, "%s", row->failure.message);
+			llm_failure_detail(&e->failure, "The row is %s of table \"%s\".",
+							   JsonbToCString(NULL, &key->root, VARSIZE(key)), e->target->name);
+		}
 		MemoryContextSwitchTo(old);
 	}
 }

@@ -85,6 +85,15 @@ set_text(char **place, const NullableDatum *arg)
 }
 
 static void
+set_name(LlmStandingDef *def, Datum name)
+{
+	def->name = *DatumGetName(name);
+	if (NameStr(def->name)[0] == '\0')
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("the name of an enrichment must not be empty")));
+}
+
+static void
 set_number(int *place, const NullableDatum *arg, const char *name)
 {
 	if (arg->isnull)
@@ -114,7 +123,7 @@ set_arguments(LlmStandingDef *def, const NullableDatum *args)
 
 	if (!args[ARG_PROMPT].isnull && !args[ARG_EXPR].isnull)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("an enrichment has either prompt or expr")));
+						errmsg("an enrichment needs prompt or expr, and not both")));
 	if (!args[ARG_TARGET].isnull)
 		def->target = *DatumGetName(args[ARG_TARGET].value);
 	if (!args[ARG_PROMPT].isnull || !args[ARG_EXPR].isnull)
@@ -141,7 +150,9 @@ check_table(Oid relid)
 	ListCell *lc;
 
 	if (pg_class_aclcheck(relid, GetUserId(), ACL_TRIGGER) != ACLCHECK_OK)
-		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(relid));
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("permission denied for table %s", get_rel_name(relid)),
+						errhint("A standing enrichment needs the right TRIGGER on its table.")));
 	if (get_rel_persistence(relid) == RELPERSISTENCE_TEMP)
 		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						errmsg("\"%s\" is a temporary table", get_rel_name(relid)),
@@ -359,7 +370,7 @@ check_definition(LlmStandingDef *def)
 		llm_failure_raise(&f);
 	if ((def->prompt == NULL) == (def->expr == NULL))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("an enrichment needs either prompt or expr"),
+						errmsg("an enrichment needs prompt or expr, and not both"),
 						errhint("prompt is a template such as 'Summarise: {body}', expr an SQL "
 								"expression that gives the prompt.")));
 	GetUserIdAndSecContext(&user, &context);
@@ -474,7 +485,7 @@ llm_enrich_create(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(2))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("name, relation and target must not be NULL")));
-	def.name = *PG_GETARG_NAME(0);
+	set_name(&def, PG_GETARG_DATUM(0));
 	def.relation = PG_GETARG_OID(1);
 	def.owner = GetUserId();
 	def.search_path = pstrdup(GetConfigOption("search_path", false, false));
@@ -517,7 +528,7 @@ llm_enrich_alter(PG_FUNCTION_ARGS)
 	if (args[N_ARGS].isnull ? asks_other : DatumGetBool(args[N_ARGS].value))
 		def->backfill = true;
 	if (!args[N_ARGS + 1].isnull)
-		def->name = *DatumGetName(args[N_ARGS + 1].value);
+		set_name(def, args[N_ARGS + 1].value);
 	if (!llm_standing_defs_update(def))
 		raise_taken(def);
 	llm_job_commit_note(def->owner, def->id, false);
