@@ -160,6 +160,9 @@ my @events = (
 	rights => sub { $sql->(one_of('GRANT USAGE ON FOREIGN SERVER echo TO guest', 'REVOKE USAGE ON FOREIGN SERVER echo FROM guest')) },
 	(standing => sub { $sql->(one_of(q{SELECT llm_enrich_create('standing', 'notes', 's', prompt => '{body}', batch_size => 20)}, map { "SELECT $_" } (q{llm_enrich_resume('standing', true)}) x 2,
 		q{llm_enrich_pause('standing')}, q{llm_enrich_drop('standing')}, q{llm_enrich_alter('standing', concurrency => 30)}, q{llm_enrich_alter('standing', new_name => 'standing')})) }) x 2,
+	(stays => sub { $sql->(one_of("SELECT llm_enrich_alter('stays', concurrency => " . int(1 + rand 40) . ", batch_size => " . int(1 + rand 20) . ')', q{BEGIN; SELECT llm_enrich_pause('stays'); SELECT llm_enrich_resume('stays'); COMMIT},
+		q{BEGIN; SELECT llm_enrich_alter('stays', prompt => 'never {body}'); ROLLBACK}, 'BEGIN; ALTER TABLE notes RENAME TO papers; ALTER TABLE papers RENAME TO notes; COMMIT', 'ALTER TABLE notes ADD more int; ALTER TABLE notes DROP more',
+		'CLUSTER notes USING notes_pkey', map { ("VACUUM FULL llm.$_", "REINDEX TABLE llm.$_", "BEGIN; LOCK TABLE llm.$_; SELECT pg_sleep(0.3); COMMIT") } qw(enrich_queue enrichment_defs enrich_failures memo_entries memo_sizes job_queue))) }) x 2,
 	quotas => sub { $sql->(one_of('DELETE FROM llm.quotas', q{INSERT INTO llm.quotas VALUES ('guest', 1000, '1 s', 2) ON CONFLICT DO NOTHING},
 		q{INSERT INTO llm.quotas VALUES ('-', NULL, NULL, 5) ON CONFLICT DO NOTHING})) },
 	databases => sub { $sql->('CREATE DATABASE other'); $node->psql('other', q{CREATE EXTENSION llm_infer; SELECT llm_model_register('echo', 'echo:');
