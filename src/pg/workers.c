@@ -119,9 +119,10 @@ enter(Oid database, Oid role, int64 task)
 	return w;
 }
 
-/* Forget the pause in this database that is the oldest: another worker could run. */
+/* Forget the pause in this database that is the oldest, if it has lasted for a turn: another worker could run,
+ * but they must not drive each other out as fast as processes start. */
 static void
-drop_paused(void)
+drop_paused(TimestampTz now)
 {
 	LlmWorker *oldest = NULL;
 
@@ -133,7 +134,7 @@ drop_paused(void)
 			(oldest == NULL || w->since < oldest->since))
 			oldest = w;
 	}
-	if (oldest != NULL)
+	if (oldest != NULL && now >= TimestampTzPlusMilliseconds(oldest->since, LLM_WORKERS_TURN_MS))
 		drop(oldest);
 }
 
@@ -176,18 +177,16 @@ bool
 llm_workers_wake(Oid database, Oid role, int64 task)
 {
 	bool room = true;
-	bool runs = false;
+	LlmWorker *w;
+	bool runs;
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < table->n; i++)
+	w = find(database, role, task);
+	runs = w != NULL && w->state == LLM_WORKER_RUNNING;
+	if (w != NULL)
 	{
-		LlmWorker *w = &table->entries[i];
-
-		if (w->database != database || (OidIsValid(role) && (w->role != role || w->task != task)))
-			continue;
 		w->woken = true;
 		set_latch(w);
-		runs = runs || (w->role == role && w->state == LLM_WORKER_RUNNING);
 	}
 	if (!runs && find_launcher(database) == NULL)
 		room = enter(database, InvalidOid, 0) != NULL;
@@ -427,7 +426,7 @@ llm_workers_start(Oid role, int64 task)
 		w = enter(MyDatabaseId, role, task);
 	if (w == NULL && n_others < LLM_WORKERS_ROLES_MAX)
 	{
-		drop_paused();
+		drop_paused(now);
 		w = enter(MyDatabaseId, role, task);
 	}
 	if (w == NULL)
@@ -452,16 +451,20 @@ llm_workers_pause(Oid role, int64 task, const char *reason, int ms)
 	LWLockRelease(table->lock);
 }
 
-void
-llm_workers_forget_pause(Oid role, int64 task)
+bool
+llm_workers_forget(Oid role, int64 task)
 {
 	LlmWorker *w;
+	bool lives;
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	w = find(MyDatabaseId, role, task);
-	if (w != NULL && w->state != LLM_WORKER_RUNNING && w->state != LLM_WORKER_STARTING)
+	lives = w != NULL && (w->state == LLM_WORKER_RUNNING || w->state == LLM_WORKER_STARTING) &&
+			!is_lost(w, GetCurrentTimestamp());
+	if (w != NULL && !lives)
 		drop(w);
 	LWLockRelease(table->lock);
+	return !lives;
 }
 
 void

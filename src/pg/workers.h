@@ -59,9 +59,9 @@ extern void llm_workers_startup(LWLock *lock);
 
 /* ---- anybody ---- */
 
-/* There is something to do for a role and a task in the database (role 0 = for any): wake its worker, else
- * the launcher, which is started when there is none; a worker that ends wakes the launcher too. False when
- * the table is full. Raises nothing: for callbacks of transactions. */
+/* There is something to do for a role and a task in the database: wake its worker, else the launcher (role 0 =
+ * for the launcher), which is started when there is none; a worker that ends wakes the launcher too. False
+ * when the table is full. Raises nothing: for callbacks of transactions. */
 extern bool llm_workers_wake(Oid database, Oid role, int64 task);
 /* A copy of the entry; false when there is none. */
 extern bool llm_workers_find(Oid database, Oid role, int64 task, LlmWorker *out);
@@ -92,8 +92,8 @@ extern long llm_workers_supervise(bool settings_changed);
 extern bool llm_workers_start(Oid role, int64 task);
 /* Write down why a task has no worker, with a time to try again; a running one is left alone. */
 extern void llm_workers_pause(Oid role, int64 task, const char *reason, int ms);
-/* Forget why a task has no worker. */
-extern void llm_workers_forget_pause(Oid role, int64 task);
+/* Forget why a task has no worker; false when it has one. */
+extern bool llm_workers_forget(Oid role, int64 task);
 /* Ask the worker that has run longest, and long enough, to end. */
 extern void llm_workers_ask_yield(void);
 

@@ -49,6 +49,23 @@ is(workers(), '0', 'ROLLBACK wakes nobody');
 	cmp_ok($least, '<', 1, "from nothing a job is begun within a second of its submission (@first)");
 }
 
+# What goes into the memo wakes the launcher, not those who run jobs.
+{
+	my $id = one(q{SELECT llm_job_submit('@slow=3 @tokens=3900 x', max_tokens => 3900)});
+	ok(llm_wait_for(sub { one("SELECT llm_job_status($id)") eq 'running' }), 'a job runs');
+	my $looks = one(q{CREATE TEMP TABLE looks (at timestamptz); SET llm_infer.memo = on;
+		DO $$ BEGIN
+			FOR i IN 1 .. 60 LOOP
+				PERFORM llm_generate('memo ' || i, temperature => 0), pg_sleep(0.04), pg_stat_clear_snapshot();
+				INSERT INTO looks SELECT query_start FROM pg_stat_activity WHERE backend_type = 'llm_infer worker';
+			END LOOP;
+		END $$;
+		SELECT count(DISTINCT at) <= 2 + 2 * extract(epoch FROM max(at) - min(at)), count(DISTINCT at), max(at) - min(at) FROM looks});
+	like($looks, qr/^t/, "and looks as often as without it: $looks");
+	ok(llm_wait_for(sub { one('SELECT entries FROM llm.stat_memo') eq '60' }), 'while the launcher writes it');
+	one("SELECT llm_job_cancel($id), llm_memo_forget()");
+}
+
 # Processor time of our processes while there is nothing to do, in hundredths of a second.
 sub ticks
 {
@@ -215,6 +232,24 @@ $node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREI
 	llm_session_end($s);
 	is(wait_state($last), 'done', 'they are done afterwards');
 	llm_is_well($node, 'quotas of requests in flight');
+}
+
+# More owners that cannot run than there are entries do not drive each other out without an end.
+{
+	$node->append_conf('postgresql.conf', 'log_min_messages = debug1');
+	$node->reload;
+	$node->safe_psql($db, join '; ', (map { "CREATE ROLE poor$_ LOGIN; GRANT USAGE ON FOREIGN SERVER echo TO poor$_" } 1 .. 40),
+		"INSERT INTO llm.quotas VALUES ('-', 1, '1 day')");
+	$node->safe_psql($db, join '; ', map { "SET ROLE poor$_; SELECT llm_generate('x'); SELECT llm_job_submit('x')" } 1 .. 40);
+	ok(llm_wait_for(sub { one(q{SELECT count(*) FROM llm.job_workers WHERE reason ~ 'is spent'}) > 25 }), 'owners wait for their quotas');
+	my $offset = -s $node->logfile;
+	sleep 3;
+	my $starts = () = llm_log_since($node, $offset) =~ /starting background worker process "llm_infer worker"/g;
+	cmp_ok($starts, '<', 150, 'few workers are started for them');
+	$node->append_conf('postgresql.conf', 'log_min_messages = warning');
+	$node->reload;
+	$node->safe_psql($db, 'DELETE FROM llm.quotas; SELECT llm_job_cancel(id) FROM llm.jobs WHERE finished IS NULL');
+	llm_is_well($node, 'owners that wait');
 }
 
 # Six owners want four places of the database; a prompt that takes long is not waited for.

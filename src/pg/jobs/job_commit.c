@@ -8,7 +8,7 @@
 #include "pg/shmem.h"
 #include "pg/workers.h"
 
-#define NOTES_MAX 16 /* with more, all workers of the database are woken */
+#define NOTES_MAX 16 /* with more, the launcher is woken; workers look by themselves every second */
 
 static struct
 {

@@ -221,20 +221,17 @@ tidy(const LlmJobLane *lanes, int n)
 
 	for (int i = 0; i < n_entries; i++)
 	{
+		const LlmWorker *w = &list[i];
+		bool lives = w->state == LLM_WORKER_RUNNING || w->state == LLM_WORKER_STARTING;
 		bool has_work = false;
 
-		if (!OidIsValid(list[i].role))
+		if (!OidIsValid(w->role))
 			continue;
-		if (list[i].state == LLM_WORKER_RUNNING || list[i].state == LLM_WORKER_STARTING)
-		{
-			any = true;
-			continue;
-		}
 		for (int j = 0; j < n; j++)
-			has_work =
-				has_work || (lanes[j].owner == list[i].role && lanes[j].task == list[i].task);
+			has_work = has_work || (lanes[j].owner == w->role && lanes[j].task == w->task);
 		if (!has_work)
-			llm_workers_forget_pause(list[i].role, list[i].task);
+			lives = !llm_workers_forget(w->role, w->task);
+		any = any || lives;
 	}
 	return any;
 }
