@@ -6,6 +6,7 @@
 #include "access/table.h"
 #include "catalog/namespace.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -93,4 +94,23 @@ Datum
 llm_owned_value(int row, int column, bool *isnull)
 {
 	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column, isnull);
+}
+
+Datum
+llm_owned_get(int row, int column)
+{
+	bool isnull;
+
+	return llm_owned_value(row, column, &isnull);
+}
+
+Datum
+llm_owned_array(Datum *values, int n, Oid type)
+{
+	int16 typlen;
+	bool typbyval;
+	char typalign;
+
+	get_typlenbyvalalign(type, &typlen, &typbyval, &typalign);
+	return PointerGetDatum(construct_array(values, n, type, typlen, typbyval, typalign));
 }

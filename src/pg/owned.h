@@ -25,7 +25,7 @@ extern Oid llm_owned_table(const char *name);
 extern void llm_owned_enter(const char *name, LlmOwnedUser *before);
 extern void llm_owned_leave(const LlmOwnedUser *before);
 
-#define LLM_OWNED_ARGS_MAX 15
+#define LLM_OWNED_ARGS_MAX 21
 
 /* A statement and its plan, kept for the life of the process. */
 typedef struct LlmOwnedStatement
@@ -47,7 +47,11 @@ typedef enum LlmOwnedSight
 /* Run q between enter and leave. The number of rows, which are in SPI_tuptable. */
 extern int llm_owned_run(LlmOwnedStatement *q, Datum *values, const char *nulls,
 						 LlmOwnedSight sight);
-/* A value of SPI_tuptable; rows count from 0, columns from 1. */
+/* A value of SPI_tuptable, also outside of enter and leave; rows count from 0, columns from 1. */
 extern Datum llm_owned_value(int row, int column, bool *isnull);
+/* One that is not null. */
+extern Datum llm_owned_get(int row, int column);
+/* An array of values[n], none of them null. */
+extern Datum llm_owned_array(Datum *values, int n, Oid type);
 
 #endif

@@ -179,7 +179,7 @@ llm_job_submit(PG_FUNCTION_ARGS)
 {
 	LlmDeclared as_submit = llm_func_of(LLM_FUNC_GENERATE)->declared;
 	LlmJobOrder order;
-	LlmJobUser before;
+	LlmOwnedUser before;
 	int64 id;
 
 	as_submit.result = INT8OID;
@@ -190,7 +190,7 @@ llm_job_submit(PG_FUNCTION_ARGS)
 	llm_job_limit_admit(order.owner, 1);
 	llm_job_table_enter(&before);
 	id = insert(&order, PG_GETARG_DATUM(0));
-	llm_job_table_leave(&before);
+	llm_owned_leave(&before);
 	PG_RETURN_INT64(id);
 }
 
@@ -201,7 +201,7 @@ llm_job_submit_array(PG_FUNCTION_ARGS)
 	LlmDeclared as_submit = llm_func_of(LLM_FUNC_GENERATE_ARRAY)->declared;
 	ReturnSetInfo *rsinfo;
 	LlmJobOrder order;
-	LlmJobUser before;
+	LlmOwnedUser before;
 	Datum *prompts;
 	bool *nulls;
 	int n;
@@ -227,6 +227,6 @@ llm_job_submit_array(PG_FUNCTION_ARGS)
 
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, &id, &nulls[i]);
 	}
-	llm_job_table_leave(&before);
+	llm_owned_leave(&before);
 	return (Datum) 0;
 }

@@ -4,10 +4,8 @@
 #include "pg/jobs/job_table.h"
 
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "pg/declared.h"
 #include "storage/lmgr.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -23,6 +21,18 @@ llm_job_table_enter(LlmOwnedUser *before)
 {
 	llm_declared_check_tables();
 	llm_owned_enter(QUEUE, before);
+}
+
+int
+llm_job_table_run(LlmOwnedStatement *q, Datum *values, const char *nulls, LlmOwnedSight sight)
+{
+	LlmOwnedUser before;
+	int n;
+
+	llm_job_table_enter(&before);
+	n = llm_owned_run(q, values, nulls, sight);
+	llm_owned_leave(&before);
+	return n;
 }
 
 LlmJobTableLock
@@ -41,14 +51,6 @@ llm_job_table_lock(void)
 	if (!SearchSysCacheExists1(RELOID, ObjectIdGetDatum(relid)))
 		return LLM_JOB_TABLE_GONE;
 	return llm_declared_strange_table() == NULL ? LLM_JOB_TABLE_LOCKED : LLM_JOB_TABLE_STRANGE;
-}
-
-static Datum
-column_not_null(int row, int number)
-{
-	bool isnull;
-
-	return llm_owned_value(row, number, &isnull);
 }
 
 /* Text of a column in cxt, NULL when it is null. */
@@ -113,7 +115,7 @@ llm_job_table_insert(const LlmJobOrder *order)
 		nulls[4 + i] = order->args[arguments[i].arg].isnull ? 'n' : ' ';
 	}
 	(void) llm_owned_run(&q, values, nulls, LLM_OWNED_OF_TRANSACTION);
-	return DatumGetInt64(column_not_null(0, 1));
+	return DatumGetInt64(llm_owned_get(0, 1));
 }
 
 static bool
@@ -122,7 +124,7 @@ is_expired(int64 id)
 	static LlmOwnedStatement q = {"SELECT last_value FROM llm.job_expired", 0, {0}};
 
 	(void) llm_owned_run(&q, NULL, NULL, LLM_OWNED_OF_NOW);
-	return id <= DatumGetInt64(column_not_null(0, 1));
+	return id <= DatumGetInt64(llm_owned_get(0, 1));
 }
 
 bool
@@ -148,11 +150,11 @@ llm_job_table_look(int64 id, bool payload, LlmJobRow *row, bool *expired)
 	found = llm_owned_run(payload ? &whole : &brief, &key, NULL, LLM_OWNED_OF_NOW) > 0;
 	if (found)
 	{
-		row->owner = DatumGetObjectId(column_not_null(0, 1));
-		strlcpy(row->state, TextDatumGetCString(column_not_null(0, 2)), sizeof(row->state));
+		row->owner = DatumGetObjectId(llm_owned_get(0, 1));
+		strlcpy(row->state, TextDatumGetCString(llm_owned_get(0, 2)), sizeof(row->state));
 		value = llm_owned_value(0, 3, &isnull);
 		row->finished = isnull ? 0 : DatumGetTimestampTz(value);
-		row->xmin = DatumGetTransactionId(column_not_null(0, 4));
+		row->xmin = DatumGetTransactionId(llm_owned_get(0, 4));
 		row->model = column_text(0, 5, cxt);
 		row->message = column_text(0, 6, cxt);
 		value = payload ? llm_owned_value(0, 7, &isnull) : (Datum) 0;
@@ -171,14 +173,9 @@ llm_job_table_cancel(int64 id)
 		"WHERE id = $1 AND finished IS NULL",
 		1,
 		{INT8OID}};
-	LlmOwnedUser before;
 	Datum key = Int64GetDatum(id);
-	bool cancelled;
 
-	llm_job_table_enter(&before);
-	cancelled = llm_owned_run(&q, &key, NULL, LLM_OWNED_OF_NOW_WRITE) > 0;
-	llm_owned_leave(&before);
-	return cancelled;
+	return llm_job_table_run(&q, &key, NULL, LLM_OWNED_OF_NOW_WRITE) > 0;
 }
 
 /* ---- the launcher's ---- */
@@ -214,7 +211,7 @@ llm_job_table_lanes(int *n)
 		bool isnull;
 		Datum due = llm_owned_value(i, 2, &isnull);
 
-		lanes[i].owner = DatumGetObjectId(column_not_null(i, 1));
+		lanes[i].owner = DatumGetObjectId(llm_owned_get(i, 1));
 		lanes[i].due = isnull ? DT_NOEND : DatumGetTimestampTz(due);
 	}
 	llm_owned_leave(&before);
@@ -234,7 +231,7 @@ llm_job_table_running(int *n)
 	*n = llm_owned_run(&q, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
 	owners = MemoryContextAlloc(cxt, sizeof(Oid) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
-		owners[i] = DatumGetObjectId(column_not_null(i, 1));
+		owners[i] = DatumGetObjectId(llm_owned_get(i, 1));
 	llm_owned_leave(&before);
 	return owners;
 }
@@ -253,11 +250,8 @@ llm_job_table_release(Oid owner)
 		2,
 		{OIDOID, INT4OID}};
 	Datum values[] = {ObjectIdGetDatum(owner), Int32GetDatum(LLM_JOB_LOSSES_MAX)};
-	LlmOwnedUser before;
 
-	llm_job_table_enter(&before);
-	(void) llm_owned_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
-	llm_owned_leave(&before);
+	(void) llm_job_table_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
 }
 
 void
@@ -268,13 +262,10 @@ llm_job_table_fail_all(Oid owner, int sqlstate, const char *message)
 		"sqlstate = $2, message = $3 WHERE finished IS NULL AND owner = $1",
 		3,
 		{OIDOID, TEXTOID, TEXTOID}};
-	LlmOwnedUser before;
 	Datum values[] = {ObjectIdGetDatum(owner), CStringGetTextDatum(unpack_sql_state(sqlstate)),
 					  CStringGetTextDatum(message)};
 
-	llm_job_table_enter(&before);
-	(void) llm_owned_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
-	llm_owned_leave(&before);
+	(void) llm_job_table_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
 }
 
 bool
@@ -298,8 +289,8 @@ llm_job_table_expire(TimestampTz before_time)
 
 	llm_job_table_enter(&before);
 	(void) llm_owned_run(&q, &value, NULL, LLM_OWNED_OF_TRANSACTION);
-	n = DatumGetInt64(column_not_null(0, 1));
-	value = column_not_null(0, 2);
+	n = DatumGetInt64(llm_owned_get(0, 1));
+	value = llm_owned_get(0, 2);
 	if (n > 0)
 		(void) llm_owned_run(&note, &value, NULL, LLM_OWNED_OF_TRANSACTION);
 	llm_owned_leave(&before);
@@ -311,13 +302,8 @@ llm_job_table_prepared(void)
 {
 	static LlmOwnedStatement q = {
 		"SELECT FROM pg_prepared_xacts WHERE database = current_database() LIMIT 1", 0, {0}};
-	LlmOwnedUser before;
-	bool any;
 
-	llm_job_table_enter(&before);
-	any = llm_owned_run(&q, NULL, NULL, LLM_OWNED_OF_TRANSACTION) > 0;
-	llm_owned_leave(&before);
-	return any;
+	return llm_job_table_run(&q, NULL, NULL, LLM_OWNED_OF_TRANSACTION) > 0;
 }
 
 /* ---- the worker's ---- */
@@ -330,7 +316,7 @@ text_array(const char **strings, int n)
 
 	for (int i = 0; i < n; i++)
 		elems[i] = CStringGetTextDatum(strings[i]);
-	return PointerGetDatum(construct_array(elems, n, TEXTOID, -1, false, TYPALIGN_INT));
+	return llm_owned_array(elems, n, TEXTOID);
 }
 
 #define CLAIM_OF_LANE                                                                              \
@@ -386,17 +372,17 @@ llm_job_table_claim(Oid owner, const char **without, int n_without, LlmJobPlace 
 	claims = MemoryContextAlloc(cxt, sizeof(LlmJobClaim) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
 	{
-		claims[i].id = DatumGetInt64(column_not_null(i, 1));
-		claims[i].attempts = DatumGetInt32(column_not_null(i, 2));
-		claims[i].max_attempts = DatumGetInt32(column_not_null(i, 3));
+		claims[i].id = DatumGetInt64(llm_owned_get(i, 1));
+		claims[i].attempts = DatumGetInt32(llm_owned_get(i, 2));
+		claims[i].max_attempts = DatumGetInt32(llm_owned_get(i, 3));
 	}
 	if (*n > 0)
 	{
 		place->id = claims[*n - 1].id;
-		text_to_cstring_buffer(DatumGetTextPP(column_not_null(*n - 1, 4)), place->model,
+		text_to_cstring_buffer(DatumGetTextPP(llm_owned_get(*n - 1, 4)), place->model,
 							   sizeof(place->model));
-		place->rank = DatumGetInt32(column_not_null(*n - 1, 5));
-		place->due = DatumGetTimestampTz(column_not_null(*n - 1, 6));
+		place->rank = DatumGetInt32(llm_owned_get(*n - 1, 5));
+		place->due = DatumGetTimestampTz(llm_owned_get(*n - 1, 6));
 	}
 	llm_owned_leave(&before);
 	return claims;
@@ -430,7 +416,7 @@ mark(const int64 *ids, int n, int n_rows, LlmJobHold from, LlmJobHold hold, LlmJ
 {
 	for (int row = 0; row < n_rows; row++)
 	{
-		int64 id = DatumGetInt64(column_not_null(row, 1));
+		int64 id = DatumGetInt64(llm_owned_get(row, 1));
 
 		for (int i = 0; i < n; i++)
 			if (ids[i] == id && out[i] == from)
@@ -460,8 +446,7 @@ llm_job_table_hold(const int64 *ids, int n, bool lock, LlmJobHold *out)
 		elems[i] = Int64GetDatum(ids[i]);
 		out[i] = LLM_JOB_LOST;
 	}
-	array = PointerGetDatum(
-		construct_array(elems, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	array = llm_owned_array(elems, n, INT8OID);
 	llm_job_table_enter(&before);
 	n_rows = llm_owned_run(&look, &array, NULL, LLM_OWNED_OF_TRANSACTION);
 	mark(ids, n, n_rows, LLM_JOB_LOST, LLM_JOB_NOT_NOW, out);

@@ -2,7 +2,7 @@
  * pg/jobs/job_table.h - every statement on llm.job_queue.
  *
  * The table has no rights for anybody but its owner: these statements run as that owner, with
- * search_path = pg_catalog, between llm_job_table_enter and llm_job_table_leave; most do both
+ * search_path = pg_catalog, between llm_job_table_enter and llm_owned_leave; most do both
  * themselves. An error in between needs no clean-up: the end of the (sub)transaction sets user and
  * settings back.
  */
@@ -19,11 +19,11 @@
 /* A job is failed when it has lost so many workers. */
 #define LLM_JOB_LOSSES_MAX 20
 
-typedef LlmOwnedUser LlmJobUser;
-
 /* Become the owner of llm.job_queue. Raises 55000 when our tables are of another version than the library. */
 extern void llm_job_table_enter(LlmOwnedUser *before);
-#define llm_job_table_leave llm_owned_leave
+/* One statement between that and llm_owned_leave: how many rows it has changed, or found. */
+extern int llm_job_table_run(LlmOwnedStatement *q, Datum *values, const char *nulls,
+							 LlmOwnedSight sight);
 
 /* Its lock, for a background worker's transaction, which must not wait behind others' DDL. */
 typedef enum LlmJobTableLock

@@ -142,12 +142,12 @@ make_calls(void *arg)
 	NullableDatum(*args)[LLM_ARG_COUNT] = palloc(sizeof(*args) * n);
 	MemoryContext cxt = CurrentMemoryContext;
 	Size nbytes = 0;
-	LlmJobUser before;
+	LlmOwnedUser before;
 
 	llm_job_table_enter(&before);
 	for (int i = 0; i < n; i++)
 		llm_job_table_read(c->claims[c->from + i].id, cxt, args[i]);
-	llm_job_table_leave(&before);
+	llm_owned_leave(&before);
 	for (int i = 0; i < n; i++)
 	{
 		c->calls[c->from + i] = llm_call_create(llm_func_of(LLM_FUNC_GENERATE_RESULT),
@@ -329,7 +329,7 @@ write_rows(void *arg)
 {
 	const Range *r = arg;
 	Batch *b = r->b;
-	LlmJobUser before;
+	LlmOwnedUser before;
 
 	llm_job_table_enter(&before);
 	for (int i = r->from; i < r->to; i++)
@@ -340,7 +340,7 @@ write_rows(void *arg)
 			llm_job_table_fail(b->ids[i], r->instead->sqlerrcode, r->instead->message);
 		b->final[i] = r->instead != NULL || write_end(b->ended[i], b->results[i]);
 	}
-	llm_job_table_leave(&before);
+	llm_owned_leave(&before);
 }
 
 /* Write the rows [from, to) in a subtransaction; instead of their ends an error, if given. The error
@@ -492,7 +492,7 @@ give_back(const ErrorData *error)
 {
 	int64 ids[CALLS_MAX];
 	LlmJobHold hold[CALLS_MAX];
-	LlmJobUser before;
+	LlmOwnedUser before;
 
 	llm_workers_end_paused(error->message);
 	if (!llm_job_process_begin("giving jobs back"))
@@ -504,7 +504,7 @@ give_back(const ErrorData *error)
 	for (int i = 0; i < n_running; i++)
 		if (hold[i] == LLM_JOB_OURS)
 			llm_job_table_retry(ids[i], 0, false, error->sqlerrcode, error->message);
-	llm_job_table_leave(&before);
+	llm_owned_leave(&before);
 	llm_job_process_end();
 }
 

@@ -3,14 +3,13 @@
 
 #include "pg/memo/memo.h"
 
-#include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "pg/guc.h"
 #include "pg/memo/memo_ring.h"
 #include "pg/memo/memo_table.h"
+#include "pg/subxact.h"
 #include "pg/workers.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
 /* A use is written down when the last one is so long ago: the order in which entries are removed needs
@@ -64,9 +63,9 @@ llm_memo_keep(const LlmMemoKey *key, Oid server, Oid role, const LlmMemoAnswer *
 static LlmMemoBatch batch;
 static int64 evicted;
 
-/* One batch, and what its size asks for; true when there is more to do. */
-static bool
-write_batch(void)
+/* One batch, and what its size asks for; *(bool *) arg: there is more to do. */
+static void
+write_batch(void *arg)
 {
 	int64 limit = (int64) llm_guc_memo_size * 1024;
 	LlmMemoSize size;
@@ -75,36 +74,7 @@ write_batch(void)
 	size = llm_memo_table_write(&batch);
 	if (size.nbytes > limit)
 		evicted = llm_memo_table_evict(&size, limit);
-	return llm_memo_table_tidy() || batch.more || evicted > 0;
-}
-
-/* An error of the table's must not end the launcher, which jobs need. */
-static bool
-try_write_batch(bool *more)
-{
-	MemoryContext cxt = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile bool ok = true;
-
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(cxt);
-	PG_TRY();
-	{
-		*more = write_batch();
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(cxt);
-		EmitErrorReport();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		ok = false;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(cxt);
-	CurrentResourceOwner = owner;
-	return ok;
+	*(bool *) arg = llm_memo_table_tidy() || batch.more || evicted > 0;
 }
 
 long
@@ -112,6 +82,7 @@ llm_memo_flush(void)
 {
 	static bool again = true;
 	LlmMemoCounts counts;
+	ErrorData *error;
 
 	memset(&batch, 0, offsetof(LlmMemoBatch, items));
 	evicted = 0;
@@ -123,8 +94,12 @@ llm_memo_flush(void)
 	/* The lock comes before the copies: see llm_memo_forget. Only for an answer a launcher stays. */
 	if (!llm_memo_table_lock())
 		return counts.pending > 0 ? RETRY_MS : -1;
-	if (!try_write_batch(&again))
+	error = llm_subxact_try_all(write_batch, &again);
+	if (error != NULL)
 	{
+		/* An error of the table's must not end the launcher, which jobs need. */
+		error->elevel = LOG;
+		ThrowErrorData(error);
 		memset(&batch, 0, offsetof(LlmMemoBatch, items));
 		evicted = 0;
 		llm_memo_ring_pause(FAILED_MS);

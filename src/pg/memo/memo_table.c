@@ -16,7 +16,6 @@
 #include "pg/owned.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -187,7 +186,8 @@ add_up(int64 rows, int64 nbytes)
 		"more AS (SELECT coalesce(sum(entries), 0) AS entries, coalesce(sum(bytes), 0) AS bytes "
 		"FROM others) "
 		"UPDATE llm.memo_sizes AS s SET entries = s.entries + more.entries + $1, "
-		"bytes = s.bytes + more.bytes + $2 FROM more WHERE total RETURNING s.entries, s.bytes",
+		"bytes = s.bytes + more.bytes + $2 FROM more WHERE total RETURNING "
+		"s.entries::bigint, s.bytes::bigint",
 		2,
 		{INT8OID, INT8OID}};
 	/* In one statement, so that both see the same removals. */
@@ -195,7 +195,7 @@ add_up(int64 rows, int64 nbytes)
 		"WITH others AS (DELETE FROM llm.memo_sizes) "
 		"INSERT INTO llm.memo_sizes (total, entries, bytes) "
 		"SELECT true, count(*), coalesce(sum(nbytes), 0) FROM llm.memo_entries "
-		"RETURNING entries, bytes",
+		"RETURNING entries::bigint, bytes::bigint",
 		0,
 		{0}};
 	static LlmOwnedStatement look = {"SELECT coalesce(sum(entries), 0)::bigint, "
@@ -204,14 +204,13 @@ add_up(int64 rows, int64 nbytes)
 									 {0}};
 	Datum values[] = {Int64GetDatum(rows), Int64GetDatum(nbytes)};
 	LlmMemoSize size;
-	bool isnull;
 
 	if (rows == 0)
 		(void) llm_owned_run(&look, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
 	else if (llm_owned_run(&add, values, NULL, LLM_OWNED_OF_TRANSACTION) == 0)
 		(void) llm_owned_run(&count, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
-	size.entries = DatumGetInt64(llm_owned_value(0, 1, &isnull));
-	size.nbytes = DatumGetInt64(llm_owned_value(0, 2, &isnull));
+	size.entries = DatumGetInt64(llm_owned_get(0, 1));
+	size.nbytes = DatumGetInt64(llm_owned_get(0, 2));
 	return size;
 }
 
@@ -303,11 +302,10 @@ llm_memo_table_write(const LlmMemoBatch *batch)
 static int64
 subtract(void)
 {
-	bool isnull;
-	int64 rows = DatumGetInt64(llm_owned_value(0, 1, &isnull));
+	int64 rows = DatumGetInt64(llm_owned_get(0, 1));
 
 	if (rows > 0)
-		(void) add_up(-rows, -DatumGetInt64(llm_owned_value(0, 2, &isnull)));
+		(void) add_up(-rows, -DatumGetInt64(llm_owned_get(0, 2)));
 	return rows;
 }
 
@@ -395,14 +393,13 @@ llm_memo_table_roles(Oid user, int *n)
 	MemoryContext cxt = CurrentMemoryContext;
 	Datum value = ObjectIdGetDatum(user);
 	LlmOwnedUser before;
-	bool isnull;
 	Oid *roles;
 
 	llm_owned_enter(ENTRIES, &before);
 	*n = llm_owned_run(&q, &value, NULL, LLM_OWNED_OF_NOW);
 	roles = MemoryContextAlloc(cxt, sizeof(Oid) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
-		roles[i] = DatumGetObjectId(llm_owned_value(i, 1, &isnull));
+		roles[i] = DatumGetObjectId(llm_owned_get(i, 1));
 	llm_owned_leave(&before);
 	return roles;
 }
@@ -414,7 +411,7 @@ oids_datum(const Oid *oids, int n)
 
 	for (int i = 0; i < n; i++)
 		elems[i] = ObjectIdGetDatum(oids[i]);
-	return PointerGetDatum(construct_array(elems, n, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
+	return llm_owned_array(elems, n, OIDOID);
 }
 
 int64
@@ -425,13 +422,13 @@ llm_memo_table_forget(const List *servers, const Oid *roles, int n_roles)
 		"AND ($2 IS NULL OR server = ANY ($2)) RETURNING nbytes), "
 		"s AS (SELECT count(*) AS entries, coalesce(sum(nbytes), 0) AS bytes FROM gone) "
 		"INSERT INTO llm.memo_sizes (total, entries, bytes) "
-		"SELECT false, 0 - entries, 0 - bytes FROM s WHERE entries > 0 RETURNING 0 - entries",
+		"SELECT false, 0 - entries, 0 - bytes FROM s WHERE entries > 0 "
+		"RETURNING (0 - entries)::bigint",
 		2,
 		{OIDARRAYOID, OIDARRAYOID}};
 	Oid *some = palloc(sizeof(Oid) * Max(list_length(servers), 1));
 	Datum values[2];
 	LlmOwnedUser before;
-	bool isnull;
 	int64 n = 0;
 
 	for (int i = 0; i < list_length(servers); i++)
@@ -440,7 +437,7 @@ llm_memo_table_forget(const List *servers, const Oid *roles, int n_roles)
 	values[1] = oids_datum(some, list_length(servers));
 	llm_owned_enter(ENTRIES, &before);
 	if (llm_owned_run(&q, values, servers == NIL ? " n" : "  ", LLM_OWNED_OF_NOW_WRITE) > 0)
-		n = DatumGetInt64(llm_owned_value(0, 1, &isnull));
+		n = DatumGetInt64(llm_owned_get(0, 1));
 	llm_owned_leave(&before);
 	return n;
 }

@@ -5,6 +5,7 @@
 #include "postgres.h"
 
 #include "pg/enrich/enrich_rows.h"
+#include "pg/owned.h"
 #include "pg/standing/standing_queue.h"
 
 #define LLM_STANDING_LATE_MS 500 /* before another look at rows that somebody else has */
@@ -19,7 +20,7 @@ typedef struct LlmStanding
 	bool queue_more; /* there may be entries that are due */
 	bool queue_last; /* the last claim was of the queue: it is the backfill's turn */
 	LlmStandingPlace place;
-	SPIPlanPtr find; /* of standing_keys.h */
+	LlmOwnedStatement find; /* of standing_keys.h */
 
 	bool backfill;        /* there may be rows without a value */
 	bool in_pass;         /* the list was made, and may have places left */

@@ -4,12 +4,9 @@
 #include "pg/standing/standing_defs.h"
 
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "pg/jobs/job_table.h"
 #include "pg/owned.h"
 #include "utils/builtins.h"
-#include "utils/datum.h"
-#include "utils/snapmgr.h"
 
 /* Columns of a definition behind the id, in this order everywhere. */
 enum
@@ -41,10 +38,10 @@ enum
 	"concurrency, model, max_tokens, temperature, seed, response_format, options, active, "        \
 	"reason, backfill"
 
-static Oid types[N_COLS + 1] = {NAMEOID, REGROLEOID, REGCLASSOID,  NAMEOID,  TEXTOID,  TEXTOID,
-								TEXTOID, TEXTOID,    NAMEARRAYOID, INT4OID,  INT4OID,  TEXTOID,
-								INT4OID, FLOAT8OID,  INT8OID,      JSONBOID, JSONBOID, BOOLOID,
-								TEXTOID, BOOLOID,    INT8OID};
+#define COLUMN_TYPES                                                                               \
+	NAMEOID, REGROLEOID, REGCLASSOID, NAMEOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, NAMEARRAYOID,   \
+		INT4OID, INT4OID, TEXTOID, INT4OID, FLOAT8OID, INT8OID, JSONBOID, JSONBOID, BOOLOID,       \
+		TEXTOID, BOOLOID
 
 /* Those that are arguments of the calls. */
 static const struct
@@ -66,15 +63,13 @@ static const struct
 static Datum
 column(int row, int number, bool *isnull)
 {
-	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, number + 2, isnull);
+	return llm_owned_value(row, number + 2, isnull);
 }
 
 static Datum
 column_not_null(int row, int number)
 {
-	bool isnull;
-
-	return column(row, number, &isnull);
+	return llm_owned_get(row, number + 2);
 }
 
 /* Texts in the current context, which is the caller's; NULL when it is null. */
@@ -129,33 +124,22 @@ take(LlmStandingDef *def, int row)
 	}
 }
 
-/* Those that sql selects, [*n] in CurrentMemoryContext. The plan is kept in *plan. What is committed counts,
- * whatever the transaction's snapshot: a trigger that it sees has a definition that it must see too. */
+/* Those that q selects, [*n] in CurrentMemoryContext. What is committed counts, whatever the transaction's
+ * snapshot: a trigger that it sees has a definition that it must see too. */
 static LlmStandingDef *
-select_rows(SPIPlanPtr *plan, const char *sql, Oid type, Datum value, int *n)
+select_rows(LlmOwnedStatement *q, Datum value, int *n)
 {
 	MemoryContext cxt = CurrentMemoryContext;
-	LlmJobUser before;
+	LlmOwnedUser before;
 	LlmStandingDef *defs;
-	int rc;
 
 	llm_job_table_enter(&before);
-	if (*plan == NULL)
-	{
-		*plan = SPI_prepare(sql, OidIsValid(type) ? 1 : 0, &type);
-		if (*plan == NULL || SPI_keepplan(*plan) != 0)
-			elog(ERROR, "could not prepare \"%s\": %s", sql, SPI_result_code_string(SPI_result));
-	}
-	rc = SPI_execute_snapshot(*plan, &value, NULL, GetLatestSnapshot(), InvalidSnapshot, true, true,
-							  0);
-	if (rc < 0)
-		elog(ERROR, "could not run \"%s\": %s", sql, SPI_result_code_string(rc));
-	*n = (int) SPI_processed;
+	*n = llm_owned_run(q, &value, NULL, LLM_OWNED_OF_NOW);
 	MemoryContextSwitchTo(cxt);
 	defs = palloc(sizeof(LlmStandingDef) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
 		take(&defs[i], i);
-	llm_job_table_leave(&before);
+	llm_owned_leave(&before);
 	return defs;
 }
 
@@ -164,10 +148,9 @@ select_rows(SPIPlanPtr *plan, const char *sql, Oid type, Datum value, int *n)
 LlmStandingDef *
 llm_standing_defs_read(int64 id)
 {
-	static SPIPlanPtr plan = NULL;
+	static LlmOwnedStatement q = {SELECT_COLUMNS " WHERE id = $1", 1, {INT8OID}};
 	int n;
-	LlmStandingDef *def =
-		select_rows(&plan, SELECT_COLUMNS " WHERE id = $1", INT8OID, Int64GetDatum(id), &n);
+	LlmStandingDef *def = select_rows(&q, Int64GetDatum(id), &n);
 
 	return n > 0 ? def : NULL;
 }
@@ -175,22 +158,22 @@ llm_standing_defs_read(int64 id)
 LlmStandingDef *
 llm_standing_defs_find(const char *name)
 {
-	static SPIPlanPtr plan = NULL;
+	static LlmOwnedStatement q = {SELECT_COLUMNS " WHERE name = $1", 1, {NAMEOID}};
 	NameData key;
 	int n;
 	LlmStandingDef *def;
 
 	namestrcpy(&key, name);
-	def = select_rows(&plan, SELECT_COLUMNS " WHERE name = $1", NAMEOID, NameGetDatum(&key), &n);
+	def = select_rows(&q, NameGetDatum(&key), &n);
 	return n > 0 ? def : NULL;
 }
 
 LlmStandingDef *
 llm_standing_defs_list(int *n)
 {
-	static SPIPlanPtr plan = NULL;
+	static LlmOwnedStatement q = {SELECT_COLUMNS " ORDER BY id", 0, {0}};
 
-	return select_rows(&plan, SELECT_COLUMNS " ORDER BY id", InvalidOid, (Datum) 0, n);
+	return select_rows(&q, (Datum) 0, n);
 }
 
 TransactionId
@@ -205,20 +188,19 @@ llm_standing_defs_version(int64 id, bool lock)
 	Datum value = Int64GetDatum(id);
 	TransactionId version = InvalidTransactionId;
 	LlmOwnedUser before;
-	bool isnull;
 
 	llm_job_table_enter(&before);
 	if (llm_owned_run(lock ? &take : &look, &value, NULL, LLM_OWNED_OF_TRANSACTION) > 0)
-		version = DatumGetTransactionId(llm_owned_value(0, 1, &isnull));
+		version = DatumGetTransactionId(llm_owned_get(0, 1));
 	llm_owned_leave(&before);
 	return version;
 }
 
 /* ---- writing ---- */
 
-/* Run sql, whose parameters are the columns and then the id. */
+/* Run q, whose parameters are the columns and then the id. */
 static int
-write_row(const LlmStandingDef *def, const char *sql)
+write_row(const LlmStandingDef *def, LlmOwnedStatement *q)
 {
 	Datum values[N_COLS + 1];
 	char nulls[N_COLS + 2];
@@ -230,7 +212,6 @@ write_row(const LlmStandingDef *def, const char *sql)
 		{COL_PROMPT, def->prompt},           {COL_EXPR, def->expr},     {COL_FILTER, def->filter},
 		{COL_SEARCH_PATH, def->search_path}, {COL_REASON, def->reason},
 	};
-	int rc;
 
 	memset(nulls, ' ', sizeof(nulls));
 	values[COL_NAME] = NameGetDatum(&def->name);
@@ -255,87 +236,91 @@ write_row(const LlmStandingDef *def, const char *sql)
 		values[call_args[i].column] = def->args[call_args[i].arg].value;
 		nulls[call_args[i].column] = def->args[call_args[i].arg].isnull ? 'n' : ' ';
 	}
-	rc = SPI_execute_with_args(sql, N_COLS + 1, types, values, nulls, false, 0);
-	if (rc < 0)
-		elog(ERROR, "could not run \"%s\": %s", sql, SPI_result_code_string(rc));
-	return (int) SPI_processed;
+	return llm_owned_run(q, values, nulls, LLM_OWNED_OF_TRANSACTION);
 }
 
 bool
 llm_standing_defs_insert(LlmStandingDef *def)
 {
-	LlmJobUser before;
-	bool isnull;
+	static LlmOwnedStatement q = {
+		"INSERT INTO llm.enrichment_defs (" COLUMNS
+		", created) VALUES ($1, $2, $3, $4, $5, $6, $7, "
+		"$8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, clock_timestamp()) "
+		"ON CONFLICT DO NOTHING RETURNING id",
+		N_COLS,
+		{COLUMN_TYPES}};
+	LlmOwnedUser before;
 	bool written;
 
 	llm_job_table_enter(&before);
-	written =
-		write_row(def, "INSERT INTO llm.enrichment_defs (" COLUMNS ", created) VALUES ($1, $2, $3, "
-					   "$4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, "
-					   "$20, clock_timestamp()) ON CONFLICT DO NOTHING RETURNING id") > 0;
+	written = write_row(def, &q) > 0;
 	if (written)
-		def->id =
-			DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	llm_job_table_leave(&before);
+		def->id = DatumGetInt64(llm_owned_get(0, 1));
+	llm_owned_leave(&before);
 	return written;
 }
 
 bool
 llm_standing_defs_update(const LlmStandingDef *def)
 {
-	LlmJobUser before;
+	static LlmOwnedStatement q = {
+		"UPDATE llm.enrichment_defs AS d SET (" COLUMNS ") = ($1, $2, $3, $4, $5, $6, $7, $8, "
+		"$9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) WHERE id = $21 AND NOT EXISTS "
+		"(SELECT FROM llm.enrichment_defs AS o WHERE o.id <> d.id AND (o.name = $1 OR "
+		"(o.relation, o.target) = ($3, $4)))",
+		N_COLS + 1,
+		{COLUMN_TYPES, INT8OID}};
+	LlmOwnedUser before;
 	bool written;
 
 	llm_job_table_enter(&before);
-	written =
-		write_row(def,
-				  "UPDATE llm.enrichment_defs AS d SET (" COLUMNS
-				  ") = ($1, $2, $3, $4, $5, $6, $7, $8, "
-				  "$9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) WHERE id = $21 AND "
-				  "NOT EXISTS "
-				  "(SELECT FROM llm.enrichment_defs AS o WHERE o.id <> d.id AND (o.name = $1 OR "
-				  "(o.relation, o.target) = ($3, $4)))") > 0;
-	llm_job_table_leave(&before);
+	written = write_row(def, &q) > 0;
+	llm_owned_leave(&before);
 	return written;
-}
-
-/* Run sql for a definition; $2 is a text, which may be NULL. */
-static void
-run(const char *sql, int64 id, const char *text)
-{
-	Oid arg_types[] = {INT8OID, TEXTOID};
-	Datum values[] = {Int64GetDatum(id), text == NULL ? (Datum) 0 : CStringGetTextDatum(text)};
-	LlmJobUser before;
-	int rc;
-
-	llm_job_table_enter(&before);
-	rc = SPI_execute_with_args(sql, 2, arg_types, values, text == NULL ? " n" : NULL, false, 0);
-	if (rc < 0)
-		elog(ERROR, "could not run \"%s\": %s", sql, SPI_result_code_string(rc));
-	llm_job_table_leave(&before);
 }
 
 void
 llm_standing_defs_lock(int64 id)
 {
-	run("SELECT FROM llm.enrichment_defs WHERE id = $1 FOR UPDATE", id, NULL);
+	static LlmOwnedStatement q = {"SELECT FROM llm.enrichment_defs WHERE id = $1 FOR UPDATE",
+								  1,
+								  {INT8OID}};
+	Datum value = Int64GetDatum(id);
+
+	(void) llm_job_table_run(&q, &value, NULL, LLM_OWNED_OF_TRANSACTION);
 }
 
 void
 llm_standing_defs_pause(int64 id, const char *reason)
 {
-	run("UPDATE llm.enrichment_defs SET active = false, reason = $2 WHERE id = $1", id, reason);
+	static LlmOwnedStatement q = {
+		"UPDATE llm.enrichment_defs SET active = false, reason = $2 WHERE id = $1",
+		2,
+		{INT8OID, TEXTOID}};
+	Datum values[] = {Int64GetDatum(id), reason ? CStringGetTextDatum(reason) : (Datum) 0};
+
+	(void) llm_job_table_run(&q, values, reason ? NULL : " n", LLM_OWNED_OF_TRANSACTION);
 }
 
 void
 llm_standing_defs_backfilled(int64 id)
 {
-	run("UPDATE llm.enrichment_defs SET backfill = false WHERE id = $1", id, NULL);
+	static LlmOwnedStatement q = {"UPDATE llm.enrichment_defs SET backfill = false WHERE id = $1",
+								  1,
+								  {INT8OID}};
+	Datum value = Int64GetDatum(id);
+
+	(void) llm_job_table_run(&q, &value, NULL, LLM_OWNED_OF_TRANSACTION);
 }
 
 void
 llm_standing_defs_remove(int64 id)
 {
-	run("DELETE FROM llm.enrichment_defs WHERE id = $1", id, NULL);
-	run("DELETE FROM llm.enrich_queue WHERE enrichment = $1", id, NULL);
+	static LlmOwnedStatement q = {"WITH gone AS (DELETE FROM llm.enrichment_defs WHERE id = $1) "
+								  "DELETE FROM llm.enrich_queue WHERE enrichment = $1",
+								  1,
+								  {INT8OID}};
+	Datum value = Int64GetDatum(id);
+
+	(void) llm_job_table_run(&q, &value, NULL, LLM_OWNED_OF_TRANSACTION);
 }

@@ -588,27 +588,23 @@ llm_enrich_resume(PG_FUNCTION_ARGS)
 Datum
 llm_enrich_retry_failed(PG_FUNCTION_ARGS)
 {
-	Oid types[] = {INT8OID, OIDOID, NAMEOID};
-	Datum values[lengthof(types)];
+	static LlmOwnedStatement q = {
+		"WITH failed AS (DELETE FROM llm.enrich_failures WHERE relation = $2 AND target = $3 "
+		"RETURNING key) INSERT INTO llm.enrich_queue (enrichment, due, hash, key) "
+		"SELECT $1, clock_timestamp(), jsonb_hash_extended(key, 0), key FROM failed",
+		3,
+		{INT8OID, OIDOID, NAMEOID}};
 	LlmStandingDef *def;
-	LlmJobUser before;
-	uint64 n;
+	Datum values[3];
+	int n;
 
 	check_declared(fcinfo, name_arg, 1, INT8OID);
 	def = find(fcinfo, false, true);
 	values[0] = Int64GetDatum(def->id);
 	values[1] = ObjectIdGetDatum(def->relation);
 	values[2] = NameGetDatum(&def->target);
-	llm_job_table_enter(&before);
-	if (SPI_execute_with_args(
-			"WITH failed AS (DELETE FROM llm.enrich_failures WHERE relation = $2 AND target = $3 "
-			"RETURNING key) INSERT INTO llm.enrich_queue (enrichment, due, hash, key) "
-			"SELECT $1, clock_timestamp(), jsonb_hash_extended(key, 0), key FROM failed",
-			lengthof(types), types, values, NULL, false, 0) != SPI_OK_INSERT)
-		elog(ERROR, "could not queue what has failed");
-	n = SPI_processed;
-	llm_job_table_leave(&before);
+	n = llm_job_table_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
 	if (n > 0)
 		llm_job_commit_note(def->owner, def->id, false);
-	PG_RETURN_INT64((int64) n);
+	PG_RETURN_INT64(n);
 }

@@ -13,9 +13,9 @@
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
@@ -86,37 +86,28 @@ write_query(const LlmEnrichTarget *t)
 }
 
 LlmStandingFound *
-llm_standing_keys_find(const LlmEnrichTarget *t, SPIPlanPtr *plan, Datum *keys, int n, int *n_found)
+llm_standing_keys_find(const LlmEnrichTarget *t, LlmOwnedStatement *q, Datum *keys, int n,
+					   int *n_found)
 {
-	Oid type = JSONBARRAYOID;
-	Datum value = PointerGetDatum(construct_array(keys, n, JSONBOID, -1, false, TYPALIGN_INT));
+	Datum value = llm_owned_array(keys, n, JSONBOID);
 	LlmStandingFound *found;
-	int rc;
 
-	if (*plan == NULL)
+	if (q->sql == NULL)
 	{
-		const char *sql = write_query(t);
-
-		*plan = SPI_prepare(sql, 1, &type);
-		if (*plan == NULL || SPI_keepplan(*plan) != 0)
-			elog(ERROR, "could not prepare \"%s\": %s", sql, SPI_result_code_string(SPI_result));
+		q->sql = MemoryContextStrdup(TopMemoryContext, write_query(t));
+		q->n_args = 1;
+		q->types[0] = JSONBARRAYOID;
 	}
-	rc = SPI_execute_plan(*plan, &value, NULL, false, 0);
-	if (rc < 0)
-		elog(ERROR, "could not look for rows: %s", SPI_result_code_string(rc));
-	*n_found = (int) SPI_processed;
+	*n_found = llm_owned_run(q, &value, NULL, LLM_OWNED_OF_TRANSACTION);
 	found = palloc(sizeof(LlmStandingFound) * Max(*n_found, 1));
 	for (int i = 0; i < *n_found; i++)
 	{
-		HeapTuple row = SPI_tuptable->vals[i];
-		TupleDesc desc = SPI_tuptable->tupdesc;
 		bool isnull;
 
-		found[i].key = (int) DatumGetInt64(SPI_getbinval(row, desc, 1, &isnull)) - 1;
-		found[i].place.table = DatumGetObjectId(SPI_getbinval(row, desc, 2, &isnull));
-		ItemPointerCopy((ItemPointer) DatumGetPointer(SPI_getbinval(row, desc, 3, &isnull)),
-						&found[i].place.tid);
-		found[i].wanted = DatumGetBool(SPI_getbinval(row, desc, 4, &isnull)) && !isnull;
+		found[i].key = (int) DatumGetInt64(llm_owned_get(i, 1)) - 1;
+		found[i].place.table = DatumGetObjectId(llm_owned_get(i, 2));
+		ItemPointerCopy((ItemPointer) DatumGetPointer(llm_owned_get(i, 3)), &found[i].place.tid);
+		found[i].wanted = DatumGetBool(llm_owned_value(i, 4, &isnull)) && !isnull;
 	}
 	SPI_freetuptable(SPI_tuptable);
 	return found;

@@ -4,8 +4,8 @@
 
 #include "postgres.h"
 
-#include "executor/spi.h"
 #include "pg/enrich/enrich_rows.h"
+#include "pg/owned.h"
 
 /* A row that has one of the keys. */
 typedef struct LlmStandingFound
@@ -16,8 +16,8 @@ typedef struct LlmStandingFound
 } LlmStandingFound;
 
 /* The rows of the target's table with keys [n] (jsonb) that the current user sees, each key's once for every
- * table that has it: [*n_found] in CurrentMemoryContext. The plan is kept in *plan. */
-extern LlmStandingFound *llm_standing_keys_find(const LlmEnrichTarget *t, SPIPlanPtr *plan,
+ * table that has it: [*n_found] in CurrentMemoryContext. The statement is kept in *q. */
+extern LlmStandingFound *llm_standing_keys_find(const LlmEnrichTarget *t, LlmOwnedStatement *q,
 												Datum *keys, int n, int *n_found);
 
 #endif

@@ -9,27 +9,6 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-static Datum
-column_not_null(int row, int number)
-{
-	bool isnull;
-
-	return llm_owned_value(row, number, &isnull);
-}
-
-static Datum
-int8_array(Datum *values, int n)
-{
-	return PointerGetDatum(
-		construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
-}
-
-static Datum
-key_array(Datum *keys, int n)
-{
-	return PointerGetDatum(construct_array(keys, n, JSONBOID, -1, false, TYPALIGN_INT));
-}
-
 /* ---- the launcher's ---- */
 
 LlmJobLane *
@@ -58,9 +37,9 @@ llm_standing_queue_lanes(int *n)
 	out = MemoryContextAlloc(cxt, sizeof(LlmJobLane) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
 	{
-		out[i].owner = DatumGetObjectId(column_not_null(i, 1));
-		out[i].task = DatumGetInt64(column_not_null(i, 2));
-		out[i].due = DatumGetTimestampTz(column_not_null(i, 3));
+		out[i].owner = DatumGetObjectId(llm_owned_get(i, 1));
+		out[i].task = DatumGetInt64(llm_owned_get(i, 2));
+		out[i].due = DatumGetTimestampTz(llm_owned_get(i, 3));
 	}
 	llm_owned_leave(&before);
 	return out;
@@ -113,15 +92,15 @@ take(int64 id, Datum without, LlmStandingPlace *place, int *n)
 	out = palloc(sizeof(LlmStandingEntries) * Max(*n, 1));
 	for (int i = 0; i < *n; i++)
 	{
-		out[i].hash = DatumGetInt64(column_not_null(i, 1));
-		out[i].key = PointerGetDatum(PG_DETOAST_DATUM_COPY(column_not_null(i, 2)));
-		read_ids(&out[i], column_not_null(i, 3));
+		out[i].hash = DatumGetInt64(llm_owned_get(i, 1));
+		out[i].key = PointerGetDatum(PG_DETOAST_DATUM_COPY(llm_owned_get(i, 2)));
+		read_ids(&out[i], llm_owned_get(i, 3));
 	}
 	place->go_on = *n > 0;
 	if (*n > 0)
 	{
-		place->due = DatumGetTimestampTz(column_not_null(0, 4));
-		place->id = DatumGetInt64(column_not_null(0, 5));
+		place->due = DatumGetTimestampTz(llm_owned_get(0, 4));
+		place->id = DatumGetInt64(llm_owned_get(0, 5));
 	}
 	llm_owned_leave(&before);
 	MemoryContextSwitchTo(cxt);
@@ -139,12 +118,12 @@ llm_standing_queue_take(int64 id, const int64 *without, int n_without, LlmStandi
 
 	for (int i = 0; i < n_without; i++)
 		hashes[i] = Int64GetDatum(without[i]);
-	out = take(id, int8_array(hashes, n_without), place, n);
+	out = take(id, llm_owned_array(hashes, n_without, INT8OID), place, n);
 	if (*n > 0 || whole)
 		return out;
 	/* what was committed late is before that place */
 	*n = limit;
-	return take(id, int8_array(hashes, n_without), place, n);
+	return take(id, llm_owned_array(hashes, n_without, INT8OID), place, n);
 }
 
 LlmStandingEntries *
@@ -157,7 +136,7 @@ llm_standing_queue_find(int64 id, Datum *keys, int n)
 		2,
 		{INT8OID, JSONBARRAYOID}};
 	MemoryContext cxt = CurrentMemoryContext;
-	Datum values[] = {Int64GetDatum(id), key_array(keys, n)};
+	Datum values[] = {Int64GetDatum(id), llm_owned_array(keys, n, JSONBOID)};
 	LlmStandingEntries *out = palloc0(sizeof(LlmStandingEntries) * Max(n, 1));
 	LlmOwnedUser before;
 	int n_found;
@@ -167,10 +146,10 @@ llm_standing_queue_find(int64 id, Datum *keys, int n)
 	MemoryContextSwitchTo(cxt);
 	for (int row = 0; row < n_found; row++)
 	{
-		LlmStandingEntries *e = &out[DatumGetInt64(column_not_null(row, 1)) - 1];
+		LlmStandingEntries *e = &out[DatumGetInt64(llm_owned_get(row, 1)) - 1];
 
-		e->hash = DatumGetInt64(column_not_null(row, 2));
-		read_ids(e, column_not_null(row, 3));
+		e->hash = DatumGetInt64(llm_owned_get(row, 2));
+		read_ids(e, llm_owned_get(row, 3));
 	}
 	llm_owned_leave(&before);
 	MemoryContextSwitchTo(cxt);
@@ -189,11 +168,8 @@ llm_standing_queue_rename(int64 id, const char *column, const char *name)
 		3,
 		{INT8OID, TEXTOID, TEXTOID}};
 	Datum values[] = {Int64GetDatum(id), CStringGetTextDatum(column), CStringGetTextDatum(name)};
-	LlmOwnedUser before;
 
-	llm_job_table_enter(&before);
-	(void) llm_owned_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
-	llm_owned_leave(&before);
+	(void) llm_job_table_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
 }
 
 /* Room for n more of two arrays, in CurrentMemoryContext. */
@@ -249,16 +225,14 @@ llm_standing_queue_change(LlmStandingChanges *c)
 	llm_job_table_enter(&before);
 	if (c->n_removed > 0)
 	{
-		values[1] = int8_array(c->hashes, c->n_removed);
-		values[2] = int8_array(c->ids, c->n_removed);
+		values[1] = llm_owned_array(c->hashes, c->n_removed, INT8OID);
+		values[2] = llm_owned_array(c->ids, c->n_removed, INT8OID);
 		(void) llm_owned_run(&remove, values, NULL, LLM_OWNED_OF_TRANSACTION);
 	}
 	if (c->n_added > 0)
 	{
-		values[1] = key_array(c->keys, c->n_added);
-		values[2] =
-			PointerGetDatum(construct_array(c->dues, c->n_added, TIMESTAMPTZOID,
-											sizeof(TimestampTz), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+		values[1] = llm_owned_array(c->keys, c->n_added, JSONBOID);
+		values[2] = llm_owned_array(c->dues, c->n_added, TIMESTAMPTZOID);
 		(void) llm_owned_run(&add, values, NULL, LLM_OWNED_OF_TRANSACTION);
 	}
 	llm_owned_leave(&before);

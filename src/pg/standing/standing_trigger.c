@@ -206,27 +206,14 @@ make_query(const LlmStandingDef *def, const TriggerData *t)
 static void
 queue(int64 id, Datum *keys, int n)
 {
-	static SPIPlanPtr plan = NULL;
-	Oid types[] = {INT8OID, JSONBARRAYOID};
-	Datum values[] = {Int64GetDatum(id),
-					  PointerGetDatum(construct_array(keys, n, JSONBOID, -1, false, TYPALIGN_INT))};
-	LlmJobUser before;
-	int rc;
+	static LlmOwnedStatement q = {"INSERT INTO llm.enrich_queue (enrichment, due, hash, key) "
+								  "SELECT $1, clock_timestamp(), jsonb_hash_extended(k, 0), k "
+								  "FROM unnest($2) AS k",
+								  2,
+								  {INT8OID, JSONBARRAYOID}};
+	Datum values[] = {Int64GetDatum(id), llm_owned_array(keys, n, JSONBOID)};
 
-	llm_job_table_enter(&before);
-	if (plan == NULL)
-	{
-		plan = SPI_prepare("INSERT INTO llm.enrich_queue (enrichment, due, hash, key) "
-						   "SELECT $1, clock_timestamp(), jsonb_hash_extended(k, 0), k "
-						   "FROM unnest($2) AS k",
-						   2, types);
-		if (plan == NULL || SPI_keepplan(plan) != 0)
-			elog(ERROR, "could not prepare: %s", SPI_result_code_string(SPI_result));
-	}
-	rc = SPI_execute_plan(plan, values, NULL, false, 0);
-	if (rc < 0)
-		elog(ERROR, "could not queue: %s", SPI_result_code_string(rc));
-	llm_job_table_leave(&before);
+	(void) llm_job_table_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
 }
 
 /* The query's plan, kept for the next statement when there are few rows: with many rows another plan is better,
