@@ -350,23 +350,22 @@ llm_memo_table_tidy(void)
 		"OR NOT EXISTS (SELECT FROM pg_foreign_server AS s WHERE s.oid = a.server) LIMIT 1), "
 		"nobodys AS (SELECT e.key FROM lost, LATERAL ("
 		"SELECT key FROM llm.memo_entries AS e WHERE e.role = lost.role AND e.server = lost.server "
-		"LIMIT " CppAsString2(
-			REMOVE_ROWS) " FOR UPDATE SKIP LOCKED) AS e), "
-						 "gone AS (DELETE FROM llm.memo_entries AS e USING nobodys WHERE e.key = "
-						 "nobodys.key "
-						 "RETURNING e.nbytes) "
-						 "SELECT count(*), coalesce(sum(nbytes), 0)::bigint FROM gone",
-		0,
-		{0}};
+		"LIMIT $1 FOR UPDATE SKIP LOCKED) AS e), "
+		"gone AS (DELETE FROM llm.memo_entries AS e USING nobodys WHERE e.key = nobodys.key "
+		"RETURNING e.nbytes) "
+		"SELECT count(*), coalesce(sum(nbytes), 0)::bigint FROM gone",
+		1,
+		{INT8OID}};
 	static TimestampTz last = 0;
 	TimestampTz now = GetCurrentTimestamp();
+	Datum most = Int64GetDatum(REMOVE_ROWS);
 	LlmOwnedUser before;
 	bool more;
 
 	if (now < TimestampTzPlusMilliseconds(last, TIDY_MS))
 		return false;
 	llm_owned_enter(ENTRIES, &before);
-	(void) llm_owned_run(&q, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
+	(void) llm_owned_run(&q, &most, NULL, LLM_OWNED_OF_TRANSACTION);
 	more = subtract() > 0;
 	llm_owned_leave(&before);
 	if (!more)
