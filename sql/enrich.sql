@@ -103,6 +103,32 @@ CALL llm_enrich('strict', 'a', expr => $$'row ' || CASE id WHEN 100 THEN 2 ELSE 
 CALL llm_enrich('strict', 'a', expr => $$'row ' || CASE id WHEN 100 THEN 2 ELSE id END$$);
 SELECT attempts, count(*), count(DISTINCT sqlstate) FROM llm.failed_rows GROUP BY 1;
 
+-- SQL that raises an error for a row is that row's failure, whether it is the prompt's or the filter's
+CREATE TABLE odd (id int, n text, a text, PRIMARY KEY (id)) PARTITION BY RANGE (id);
+CREATE TABLE odd_low PARTITION OF odd FOR VALUES FROM (0) TO (25);
+CREATE TABLE odd_high PARTITION OF odd FOR VALUES FROM (25) TO (100);
+INSERT INTO odd SELECT i, CASE WHEN i % 10 = 3 THEN 'x' || i ELSE i::text END FROM generate_series(1, 40) i;
+CREATE FUNCTION picky(int) RETURNS boolean LANGUAGE plpgsql AS $$BEGIN IF $1 = 20 THEN RAISE 'not twenty'; END IF; RETURN $1 <= 35; END$$;
+CALL llm_enrich('odd', 'a', expr => $$'n ' || 100 / (n::int - 7)$$, filter => 'picky(id)', batch_size => 2, concurrency => 6, max_rows => 30);
+CALL llm_enrich('odd', 'a', expr => $$'n ' || 100 / (n::int - 7)$$, filter => 'picky(id)', batch_size => 2, concurrency => 6, max_rows => 30);
+SELECT count(a), bool_and(a = 'n ' || 100 / (n::int - 7)) FILTER (WHERE n ~ '^\d' AND id <> 7 AND id <> 20), string_agg(id::text, ' ') FILTER (WHERE a IS NULL) FROM odd WHERE id <= 35;
+CALL llm_enrich('odd', 'a', expr => $$'n ' || 100 / (n::int - 7)$$, filter => 'picky(id)');
+SELECT key, attempts, sqlstate, message FROM llm.failed_rows WHERE relation = 'odd'::regclass ORDER BY key;
+UPDATE odd SET n = 3 WHERE id = 3;
+CALL llm_enrich('odd', 'a', expr => $$'n ' || 100 / (n::int - 7)$$, filter => 'picky(id)');
+-- many of them, in other calls' prompts and with an order; the first ends a call that says so
+CREATE TABLE halves (id int PRIMARY KEY, n int, b text, a text);
+INSERT INTO halves SELECT i, i % 2, 'b' FROM generate_series(1, 1500) i;
+CALL llm_enrich('halves', 'a', expr => $$1 / n || ' of ' || id$$, on_error => 'error');
+CALL llm_enrich('halves', 'a', expr => $$1 / n || ' of ' || id$$);
+SELECT count(a), count(*) FILTER (WHERE a = '1 of ' || id), (SELECT count(*) FROM llm.failed_rows WHERE relation = 'halves'::regclass) FROM halves;
+-- what is wrong for all rows ends the call
+CREATE FUNCTION broken(int) RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN no_such_function($1); END';
+\set VERBOSITY terse
+CALL llm_enrich('halves', 'a', expr => 'broken(id)');
+\set VERBOSITY default
+DROP TABLE odd, halves;
+
 -- as the caller: rights to columns, policies, and what others see of failures
 CREATE TABLE guarded (id int PRIMARY KEY, owner text DEFAULT 'regress_llm_enrich', body text, a text, hidden text);
 INSERT INTO guarded (id, body) VALUES (1, 'one'), (2, '@error=no');

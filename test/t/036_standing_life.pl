@@ -119,6 +119,25 @@ ok(idle(), 'workers end when there is nothing to do');
 	soon(q{SELECT count(*) = 1 AND min(attempts) = 3 FROM llm.failed_rows}, 'and one fails again');
 }
 
+{
+	# SQL that raises an error: for a row of the backfill, a new one, one that is changed; then for every row
+	$node->safe_psql('postgres', q{
+		CREATE TABLE odd (id int PRIMARY KEY, n text, a text);
+		INSERT INTO odd SELECT i, CASE i WHEN 3 THEN 'x' ELSE i::text END FROM generate_series(1, 200) i;
+		SELECT llm_enrich_create('odd', 'odd', 'a', expr => $$100 / n::int || ' for ' || n$$, filter => 'n::int < 1000', model => 'echo')});
+	soon(q{SELECT count(a) = 199 FROM odd}, 'SQL that fails for a row does not hold up others');
+	$node->safe_psql('postgres', q{INSERT INTO odd SELECT i, CASE i WHEN 210 THEN '0' WHEN 211 THEN '2000' ELSE i::text END FROM generate_series(201, 220) i; UPDATE odd SET n = CASE id WHEN 11 THEN 'y' ELSE '5' END WHERE id IN (10, 11, 12)});
+	soon(q{SELECT count(a) = 217 AND count(*) FILTER (WHERE a = '20 for 5') = 3 FROM odd}, 'nor for new and changed rows');
+	soon(q{SELECT state = 'active' AND pending = 0 FROM llm.enrichments WHERE name = 'odd'}, 'it is tried three times');
+	is(one(q{SELECT string_agg(concat_ws(' ', key, sqlstate, attempts), ', ' ORDER BY key) FROM llm.failed_rows WHERE relation = 'odd'::regclass}), '{"id": 3} 22P02 3, {"id": 11} 22P02 3, {"id": 210} 22012 3', 'and is the failure of its row');
+	is(one('SELECT a FROM odd WHERE id = 11'), '9 for 11', 'which keeps its value');
+	$node->safe_psql('postgres', q{UPDATE odd SET n = '4' WHERE id IN (3, 11)});
+	soon(q{SELECT count(*) FILTER (WHERE a = '25 for 4') = 3 FROM odd}, 'until it has changed');
+	$node->safe_psql('postgres', q{CREATE FUNCTION broken(int) RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN no_such_function($1); END'; SELECT llm_enrich_alter('odd', expr => 'broken(id)', backfill => false); UPDATE odd SET id = id WHERE id = 1; UPDATE odd SET id = 1001 WHERE id = 1});
+	soon(q{SELECT state = 'paused' AND reason LIKE 'function no_such_function(integer) does not exist%' FROM llm.enrichments WHERE name = 'odd'}, 'what is wrong for every row pauses');
+	$node->safe_psql('postgres', q{SELECT llm_enrich_drop('odd')});
+}
+
 # ---- beside one another ----
 
 {

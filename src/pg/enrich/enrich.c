@@ -246,7 +246,7 @@ count_unanswered(const LlmEnrich *e)
 	int n = 0;
 
 	for (int i = 0; i < e->n_rows; i++)
-		n += llm_call_finished(e->rows[i].call) ? 0 : 1;
+		n += llm_enrich_rows_finished(&e->rows[i]) ? 0 : 1;
 	return n;
 }
 
@@ -362,7 +362,7 @@ llm_enrich_wait(LlmEnrich *e, TimestampTz since)
 	int i = 0;
 
 	InvalidateCatalogSnapshot();
-	while (llm_call_finished(e->rows[i].call))
+	while (llm_enrich_rows_finished(&e->rows[i]))
 		i++;
 	/* The oldest may be slow: others are looked at soon, by what has been waited for. */
 	(void) llm_call_wait_at_most(e->rows[i].call, (int) Min(1 + waited_ms / 8, TICK_MS));

@@ -98,17 +98,17 @@ hash_condition(const LlmEnrichTarget *t, Oid unit)
 }
 
 static SPIPlanPtr
-prepare_claim(const LlmEnrichTarget *t, const char *bounds, const char *condition)
+prepare_claim(const LlmEnrichTarget *t, const char *bounds, const char *prompt,
+			  const char *condition, const char *lock)
 {
-	Oid types[] = {TIDARRAYOID, OIDARRAYOID};
+	Oid types[] = {TIDARRAYOID, OIDARRAYOID, BOOLOID};
 
-	return prepare(
-		psprintf("SELECT %s.tableoid, %s.ctid, %s.xmin, %s, %s FROM %s WHERE %s%s.ctid "
-				 "OPERATOR(pg_catalog.=) ANY ($1) AND %s.tableoid "
-				 "OPERATOR(pg_catalog.=) ANY ($2) AND %s FOR NO KEY UPDATE OF %s SKIP LOCKED",
-				 t->alias, t->alias, t->alias, t->key, t->prompt, t->table, bounds, t->alias,
-				 t->alias, condition, t->alias),
-		2, types);
+	return prepare(psprintf("SELECT %s.tableoid, %s.ctid, %s.xmin, %s, %s FROM %s WHERE %s%s.ctid "
+							"OPERATOR(pg_catalog.=) ANY ($1) AND %s.tableoid "
+							"OPERATOR(pg_catalog.=) ANY ($2) AND ($3 OR %s IS NULL) AND %s%s",
+							t->alias, t->alias, t->alias, t->key, prompt, t->table, bounds,
+							t->alias, t->alias, t->value, condition, lock),
+				   3, types);
 }
 
 static void
@@ -121,8 +121,10 @@ prepare_set(LlmEnrichPlans *set, const LlmEnrichTarget *t, Oid unit)
 				 "AND %s.xmin OPERATOR(pg_catalog.=) $3 AND %s OPERATOR(pg_catalog.=) $4",
 				 bounds, hash_condition(t, unit), t->alias, t->alias, t->alias, t->key);
 
-	set->claim = prepare_claim(t, bounds, t->todo);
-	set->claim_again = prepare_claim(t, bounds, t->wanted);
+	set->claim = prepare_claim(t, bounds, t->prompt, t->wanted,
+							   psprintf(" FOR NO KEY UPDATE OF %s SKIP LOCKED", t->alias));
+	set->wanted = prepare_claim(t, bounds, "NULL", t->wanted, "");
+	set->identify = prepare_claim(t, bounds, "NULL", "true", "");
 	set->look = prepare(psprintf("SELECT FROM %s WHERE %s", t->table, same), 4, types);
 	set->take = prepare(psprintf("SELECT FROM %s WHERE %s FOR NO KEY UPDATE OF %s SKIP LOCKED",
 								 t->table, same, t->alias),
@@ -135,7 +137,8 @@ prepare_set(LlmEnrichPlans *set, const LlmEnrichTarget *t, Oid unit)
 static void
 free_set(LlmEnrichPlans *set)
 {
-	SPIPlanPtr plans[] = {set->claim, set->claim_again, set->look, set->take, set->update};
+	SPIPlanPtr plans[] = {set->claim, set->wanted, set->identify,
+						  set->look,  set->take,   set->update};
 
 	for (Size i = 0; i < lengthof(plans); i++)
 		if (plans[i] != NULL)

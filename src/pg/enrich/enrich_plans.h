@@ -24,12 +24,15 @@ typedef struct LlmEnrichPlans
 	TimestampTz
 		made; /* they are made again after a while: a plan for a small table is bad for a large one */
 	uint64 used; /* when, by the cache's clock */
-	SPIPlanPtr
-		claim; /* (tid[], table[]) -> table, tid, xmin, key, prompt of rows to do; locks them */
-	SPIPlanPtr claim_again; /* the same, also of rows that have a value */
-	SPIPlanPtr look;        /* (tid, table, xmin, key): a row if it is that version still */
-	SPIPlanPtr take;        /* the same, and locks it; nothing when somebody else has */
-	SPIPlanPtr update;      /* (tid, table, xmin, key, value) -> whether the target is NULL */
+	/* (tid[], table[], again) -> table, tid, xmin, key, prompt: of rows to be done, which it locks; with again also of
+	 * those that have a value. wanted: the same without lock and prompt. identify: also of those that are not to be
+	 * done; runs no SQL of the caller's. */
+	SPIPlanPtr claim;
+	SPIPlanPtr wanted;
+	SPIPlanPtr identify;
+	SPIPlanPtr look;   /* (tid, table, xmin, key): a row if it is that version still */
+	SPIPlanPtr take;   /* the same, and locks it; nothing when somebody else has */
+	SPIPlanPtr update; /* (tid, table, xmin, key, value) -> whether the target is NULL */
 } LlmEnrichPlans;
 
 /* The unit of a table, remembered. */

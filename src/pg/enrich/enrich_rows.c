@@ -9,15 +9,14 @@
 
 #include "pg/enrich/enrich_rows.h"
 
-#include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "pg/enrich/enrich_look.h"
 #include "pg/enrich/enrich_table.h"
 #include "pg/func.h"
 #include "pg/node/grouping.h"
+#include "pg/subxact.h"
 #include "storage/lock.h"
-#include "utils/array.h"
-#include "utils/builtins.h"
 #include "utils/memutils.h"
 
 #define LIST_MAX 1000000                /* places of one pass */
@@ -27,17 +26,6 @@
 #define LEASE_OFFSET 0x4000             /* SQL's advisory locks have small numbers there */
 
 /* ---- leases ---- */
-
-static int
-compare_places(const void *pa, const void *pb)
-{
-	const LlmEnrichPlace *a = pa;
-	const LlmEnrichPlace *b = pb;
-
-	if (a->table != b->table)
-		return a->table < b->table ? -1 : 1;
-	return ItemPointerCompare((ItemPointer) &a->tid, (ItemPointer) &b->tid);
-}
 
 static void
 set_lease_tag(LOCKTAG *tag, const LlmEnrich *e, const LlmEnrichPlace *place)
@@ -87,7 +75,8 @@ release(LlmEnrich *e, const LlmEnrichPlace *place)
 {
 	for (int i = 0; i < e->n_leased; i++)
 	{
-		if (compare_places(&e->leased[i], place) != 0)
+		if (e->leased[i].table != place->table ||
+			!ItemPointerEquals(&e->leased[i].tid, unconstify(ItemPointerData *, &place->tid)))
 			continue;
 		release_at(e, i);
 		return;
@@ -121,6 +110,16 @@ column(uint64 row, int number, bool *isnull)
 	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, number, isnull);
 }
 
+/* A list that is being made. */
+typedef struct Listing
+{
+	LlmEnrich *e;
+	Portal portal;
+	bool sifts;   /* the portal has all rows without a value */
+	int64 wanted; /* places */
+	int64 room;
+} Listing;
+
 static void
 add_places(LlmEnrichList *list, int64 *room)
 {
@@ -140,218 +139,192 @@ add_places(LlmEnrichList *list, int64 *room)
 	}
 }
 
+/* Take those off the list, from a place on, that are not to be done. */
+static void
+sift(LlmEnrich *e, int from)
+{
+	LlmEnrichList *list = &e->list;
+	bool *wanted = llm_enrich_look_wanted(e, false, &list->places[from], list->n - from);
+	int n = list->n;
+
+	list->n = from;
+	for (int i = from; i < n; i++)
+		if (wanted[i - from])
+			list->places[list->n++] = list->places[i];
+	pfree(wanted);
+}
+
+static void
+fetch_places(void *arg)
+{
+	Listing *l = arg;
+	LlmEnrichList *list = &l->e->list;
+	uint64 n;
+
+	do
+	{
+		int from = list->n;
+
+		CHECK_FOR_INTERRUPTS();
+		SPI_cursor_fetch(l->portal, true, FETCH_ROWS);
+		n = SPI_processed;
+		add_places(list, &l->room);
+		SPI_freetuptable(SPI_tuptable);
+		if (l->sifts)
+			sift(l->e, from);
+	} while (n > 0 && list->n < l->wanted);
+}
+
+/* List what has condition, "LIMIT n" being more or nothing. */
+static void
+open_list(Listing *l, const char *condition, const char *limit)
+{
+	const LlmEnrichTarget *t = l->e->target;
+	const char *sort = l->e->sort;
+
+	l->e->list.n = l->e->list.next = 0;
+	l->portal = SPI_cursor_open_with_args(
+		NULL,
+		psprintf("SELECT %s.tableoid, %s.ctid FROM %s WHERE %s%s%s%s", t->alias, t->alias, t->table,
+				 condition, sort != NULL ? " ORDER BY " : "", sort != NULL ? sort : "", limit),
+		0, NULL, NULL, NULL, true, 0);
+}
+
 void
 llm_enrich_rows_list(LlmEnrich *e)
 {
-	const LlmEnrichTarget *t = e->target;
-	LlmEnrichList *list = &e->list;
-	int64 wanted = e->max_rows < 0 ? LIST_MAX : Min(e->max_rows - e->n_claimed, LIST_MAX);
-	int64 room = FETCH_ROWS;
-	Portal portal;
+	Listing l = {.e = e, .room = FETCH_ROWS};
+	ErrorData *error;
 
+	l.wanted = e->max_rows < 0 ? LIST_MAX : Min(e->max_rows - e->n_claimed, LIST_MAX);
 	/* what has failed and what others have claimed is in the list and will not be claimed */
-	wanted += LIST_SPARE + llm_enrich_table_open(t);
-	if (list->places != NULL)
-		pfree(list->places);
-	list->places = MemoryContextAlloc(e->cxt, sizeof(LlmEnrichPlace) * (Size) room);
-	list->n = list->next = 0;
+	l.wanted += LIST_SPARE + llm_enrich_table_open(e->target);
+	if (e->list.places != NULL)
+		pfree(e->list.places);
+	e->list.places = MemoryContextAlloc(e->cxt, sizeof(LlmEnrichPlace) * (Size) l.room);
 	e->n_skipped = 0;
 	/* partitions may have come and gone */
 	llm_enrich_plans_free(&e->plans);
-	portal = SPI_cursor_open_with_args(
-		NULL,
-		psprintf("SELECT %s.tableoid, %s.ctid FROM %s WHERE %s%s%s LIMIT " INT64_FORMAT, t->alias,
-				 t->alias, t->table, t->todo, e->sort != NULL ? " ORDER BY " : "",
-				 e->sort != NULL ? e->sort : "", wanted),
-		0, NULL, NULL, NULL, true, 0);
-	do
+	open_list(&l, e->target->todo, psprintf(" LIMIT " INT64_FORMAT, l.wanted));
+	error = llm_subxact_try(fetch_places, &l);
+	SPI_cursor_close(l.portal);
+	if (error != NULL)
 	{
-		CHECK_FOR_INTERRUPTS();
-		SPI_cursor_fetch(portal, true, FETCH_ROWS);
-		add_places(list, &room);
-		SPI_freetuptable(SPI_tuptable);
-	} while (SPI_processed > 0);
-	SPI_cursor_close(portal);
-	e->cut = list->n >= wanted;
+		if (!llm_enrich_look_is_of_row(error->sqlerrcode))
+			ReThrowError(error);
+		/* The SQL raises an error for some row: which is found a thousand rows at a time. */
+		l.sifts = true;
+		open_list(&l, psprintf("%s IS NULL", e->target->value), "");
+		fetch_places(&l);
+		SPI_cursor_close(l.portal);
+	}
+	e->cut = e->list.n >= l.wanted;
 }
 
 /* ---- claiming ---- */
 
-/* The places that were leased for this claim, and what has come of them. */
-typedef struct Lot
-{
-	int n;
-	LlmEnrichPlace *places; /* [n], sorted */
-	bool *seen;             /* [n] a row was found there */
-	bool *used;             /* [n] it is in work from now on */
-} Lot;
-
-/* The rows that were found there. */
-typedef struct Found
-{
-	int n;
-	LlmEnrichRow *rows;     /* [n], room for all of the lot */
-	NullableDatum *prompts; /* [n] */
-	Size nbytes;            /* of the prompts */
-} Found;
-
 /* Lease the next places of the list, up to n; sorted. Those that were not used by the end of the claim
  * are given back. */
 static void
-lease_places(LlmEnrich *e, LlmEnrichList *list, int n, Lot *lot)
+lease_places(LlmEnrich *e, LlmEnrichList *list, int n, LlmEnrichLook *l)
 {
-	lot->n = 0;
-	lot->places = palloc(sizeof(LlmEnrichPlace) * n);
-	lot->seen = palloc0(sizeof(bool) * n);
-	lot->used = palloc0(sizeof(bool) * n);
-	while (lot->n < n && list->next < list->n)
+	l->places = palloc(sizeof(LlmEnrichPlace) * n);
+	while (l->n < n && list->next < list->n)
 	{
 		const LlmEnrichPlace *place = &list->places[list->next++];
 
 		CHECK_FOR_INTERRUPTS();
 		if (lease(e, place))
-			lot->places[lot->n++] = *place;
+			l->places[l->n++] = *place;
 	}
-	qsort(lot->places, lot->n, sizeof(LlmEnrichPlace), compare_places);
-}
-
-static Portal
-open_claim(LlmEnrich *e, bool again, const LlmEnrichPlace *places, int n)
-{
-	Datum *tids = palloc(sizeof(Datum) * n);
-	Datum *tables = palloc(sizeof(Datum) * n);
-	Datum values[2];
-	const LlmEnrichPlans *plans = llm_enrich_plans_get(&e->plans, e->target, places[0].table);
-	int n_tables = 0;
-
-	for (int i = 0; i < n; i++)
-	{
-		tids[i] = PointerGetDatum(&places[i].tid);
-		if (i == 0 || places[i].table != places[i - 1].table)
-			tables[n_tables++] = ObjectIdGetDatum(places[i].table);
-	}
-	values[0] = PointerGetDatum(
-		construct_array(tids, n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
-	values[1] =
-		PointerGetDatum(construct_array(tables, n_tables, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
-	return SPI_cursor_open(NULL, again ? plans->claim_again : plans->claim, values, NULL, false);
-}
-
-/* The row that was fetched, if its place was leased and it has a prompt: in a context of its own. */
-static void
-add_row(LlmEnrich *e, Lot *lot, Found *found)
-{
-	LlmEnrichRow *row = &found->rows[found->n];
-	NullableDatum *prompt = &found->prompts[found->n];
-	LlmEnrichPlace *place;
-	bool isnull;
-	MemoryContext old;
-
-	memset(row, 0, sizeof(*row));
-	row->place.table = DatumGetObjectId(column(0, 1, &isnull));
-	ItemPointerCopy((ItemPointer) DatumGetPointer(column(0, 2, &isnull)), &row->place.tid);
-	place = bsearch(&row->place, lot->places, lot->n, sizeof(LlmEnrichPlace), compare_places);
-	prompt->value = column(0, 5, &prompt->isnull);
-	if (place == NULL || prompt->isnull || lot->used[place - lot->places])
-		return;
-	lot->seen[place - lot->places] = lot->used[place - lot->places] = true;
-	prompt->value = PointerGetDatum(PG_DETOAST_DATUM_COPY(prompt->value));
-	found->nbytes += VARSIZE(DatumGetPointer(prompt->value));
-	row->cxt = AllocSetContextCreate(e->calls, "llm_infer row", ALLOCSET_SMALL_SIZES);
-	old = MemoryContextSwitchTo(row->cxt);
-	row->xmin = DatumGetTransactionId(column(0, 3, &isnull));
-	row->key = PointerGetDatum(PG_DETOAST_DATUM_COPY(column(0, 4, &isnull)));
-	MemoryContextSwitchTo(old);
-	found->n++;
-}
-
-/* Look at places [from, to) of the lot, which are of one unit, row by row: a prompt is made when there
- * is room for it. False when there is no more. */
-static bool
-find_rows(LlmEnrich *e, bool again, Lot *lot, int from, int to, Size room, Found *found)
-{
-	Portal portal = open_claim(e, again, &lot->places[from], to - from);
-	uint64 n;
-
-	do
-	{
-		SPI_cursor_fetch(portal, true, 1);
-		n = SPI_processed;
-		if (n > 0)
-			add_row(e, lot, found);
-		SPI_freetuptable(SPI_tuptable);
-	} while (n > 0 && found->n < lot->n && found->nbytes < room);
-	SPI_cursor_close(portal);
-	return found->nbytes < room;
+	llm_enrich_look_sort(l->places, l->n);
 }
 
 /* What was not looked at for want of room is claimed next. */
 static void
-put_back(LlmEnrichList *list, const Lot *lot, int from)
+put_back(LlmEnrichList *list, const LlmEnrichLook *l, int from)
 {
-	for (int i = lot->n - 1; i >= from; i--)
-		if (!lot->seen[i])
-			list->places[--list->next] = lot->places[i];
+	for (int i = l->n - 1; i >= from; i--)
+		if (!l->seen[i])
+			list->places[--list->next] = l->places[i];
 }
 
-/* Take those out of rows [n] that have failed before; their leases go with the lot's. */
-static int
-skip_failed(LlmEnrich *e, LlmEnrichRow *rows, NullableDatum *prompts, int n, Lot *lot)
+/* Take rows out that have failed before. */
+static void
+skip_failed(LlmEnrich *e, LlmEnrichLook *l)
 {
-	Datum *keys = palloc(sizeof(Datum) * Max(n, 1));
-	Datum *xmins = palloc(sizeof(Datum) * Max(n, 1));
-	bool *skip = palloc(sizeof(bool) * Max(n, 1));
-	int kept = 0;
+	Datum *keys = palloc(sizeof(Datum) * Max(l->n_rows, 1));
+	Datum *xmins = palloc(sizeof(Datum) * Max(l->n_rows, 1));
+	bool *skip = palloc(sizeof(bool) * Max(l->n_rows, 1));
+	int n = l->n_rows;
 
 	for (int i = 0; i < n; i++)
 	{
-		keys[i] = rows[i].key;
-		xmins[i] = TransactionIdGetDatum(rows[i].xmin);
+		keys[i] = l->rows[i].key;
+		xmins[i] = TransactionIdGetDatum(l->rows[i].xmin);
 	}
 	llm_enrich_table_skip(e->target, keys, xmins, n, e->max_attempts, e->started, skip);
+	l->n_rows = 0;
 	for (int i = 0; i < n; i++)
 	{
-		LlmEnrichPlace *place =
-			bsearch(&rows[i].place, lot->places, lot->n, sizeof(LlmEnrichPlace), compare_places);
-
 		if (!skip[i])
 		{
-			prompts[kept] = prompts[i];
-			rows[kept++] = rows[i];
+			l->prompts[l->n_rows] = l->prompts[i];
+			l->rows[l->n_rows++] = l->rows[i];
 			continue;
 		}
-		lot->used[place - lot->places] = false;
 		e->n_skipped++;
-		MemoryContextDelete(rows[i].cxt);
+		MemoryContextDelete(l->rows[i].cxt);
 	}
-	return kept;
 }
 
-/* Queue the requests of rows [n], those with a common beginning side by side, and keep the rows. */
+/* Queue the requests of rows, those with a common beginning side by side, and keep the rows; those that have
+ * failed already come first. */
 static void
-ask(LlmEnrich *e, LlmEnrichRow *rows, NullableDatum *prompts, int n)
+ask(LlmEnrich *e, LlmEnrichLook *l)
 {
-	LlmGroupingRow *order = palloc0(sizeof(LlmGroupingRow) * Max(n, 1));
+	LlmGroupingRow *order = palloc0(sizeof(LlmGroupingRow) * Max(l->n_rows, 1));
+	int n = 0;
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < l->n_rows; i++)
 	{
-		e->args[0] = prompts[i];
-		rows[i].call =
-			llm_call_create(llm_func_of(LLM_FUNC_GENERATE), LLM_ARG_COUNT, e->args, rows[i].cxt);
-		pfree(DatumGetPointer(prompts[i].value)); /* the call has a copy */
-		order[i].prompt.model = "";
-		order[i].number = order[i].slot = i;
-		(void) llm_call_prompt(rows[i].call, &order[i].prompt);
+		LlmEnrichRow *row = &l->rows[i];
+
+		if (row->failure.sqlstate != 0)
+		{
+			e->rows[e->n_rows++] = *row;
+			continue;
+		}
+		e->args[0] = l->prompts[i];
+		row->call =
+			llm_call_create(llm_func_of(LLM_FUNC_GENERATE), LLM_ARG_COUNT, e->args, row->cxt);
+		pfree(DatumGetPointer(l->prompts[i].value)); /* the call has a copy */
+		order[n].prompt.model = "";
+		order[n].number = order[n].slot = i;
+		(void) llm_call_prompt(row->call, &order[n++].prompt);
 	}
 	llm_grouping_order(order, n);
 	for (int i = 0; i < n; i++)
 	{
 		LlmEnrichRow *row = &e->rows[e->n_rows++];
 
-		*row = rows[order[i].slot];
+		*row = l->rows[order[i].slot];
 		llm_call_begin(row->call);
 	}
-	e->n_claimed += n;
+	e->n_claimed += l->n_rows;
+}
+
+/* Give back the leases of rows that did not get into work. */
+static void
+release_unused(LlmEnrich *e, const LlmEnrichLook *l)
+{
+	bool *used = palloc0(sizeof(bool) * Max(l->n, 1));
+
+	for (int i = 0; i < l->n_rows; i++)
+		used[llm_enrich_look_at(l->places, l->n, &l->rows[i].place)] = true;
+	for (int i = 0; i < l->n; i++)
+		if (!used[i])
+			release(e, &l->places[i]);
 }
 
 bool
@@ -364,32 +337,28 @@ void
 llm_enrich_rows_claim(LlmEnrich *e, LlmEnrichList *list, int n)
 {
 	Size had = MemoryContextMemAllocated(e->calls, true);
-	Found found = {0};
-	Lot lot;
-	int to;
+	LlmEnrichLook l = {.e = e, .again = list->again, .claims = true};
 
-	lease_places(e, list, n, &lot);
-	found.rows = palloc(sizeof(LlmEnrichRow) * (lot.n + 1));
-	found.prompts = palloc(sizeof(NullableDatum) * (lot.n + 1));
-	for (int from = 0; from < lot.n; from = to)
-	{
-		Oid unit = llm_enrich_plans_unit(&e->plans, e->target, lot.places[from].table);
-
-		for (to = from + 1; to < lot.n; to++)
-			if (llm_enrich_plans_unit(&e->plans, e->target, lot.places[to].table) != unit)
-				break;
-		if (find_rows(e, list->again, &lot, from, to, CALLS_NBYTES - Min(had, CALLS_NBYTES),
-					  &found))
-			continue;
-		put_back(list, &lot, from);
-		break;
-	}
+	l.room = CALLS_NBYTES - Min(had, CALLS_NBYTES);
+	lease_places(e, list, n, &l);
+	put_back(list, &l, llm_enrich_look(&l));
 	if (!list->again)
-		found.n = skip_failed(e, found.rows, found.prompts, found.n, &lot);
-	ask(e, found.rows, found.prompts, found.n);
-	for (int i = 0; i < lot.n; i++)
-		if (!lot.used[i])
-			release(e, &lot.places[i]);
+		skip_failed(e, &l);
+	ask(e, &l);
+	release_unused(e, &l);
+}
+
+void
+llm_enrich_rows_fail(LlmEnrichRow *row, const ErrorData *error)
+{
+	row->failure.sqlstate = error->sqlerrcode;
+	row->failure.message = MemoryContextStrdup(row->cxt, error->message);
+}
+
+bool
+llm_enrich_rows_finished(const LlmEnrichRow *row)
+{
+	return row->call == NULL || llm_call_finished(row->call);
 }
 
 void

@@ -50,8 +50,8 @@ typedef struct LlmEnrichRow
 	MemoryContext cxt; /* of all that it has */
 	LlmEnrichPlace place;
 	TransactionId xmin;
-	Datum key; /* jsonb */
-	LlmCall *call;
+	Datum key;     /* jsonb */
+	LlmCall *call; /* NULL = its SQL has raised an error, which is its failure */
 	LlmEnrichHold hold;
 	int n_vain;     /* writes that others have ended */
 	bool converted; /* value is there */
@@ -127,6 +127,10 @@ extern bool llm_enrich_rows_full(const LlmEnrich *e);
 extern void llm_enrich_rows_claim(LlmEnrich *e, LlmEnrichList *list, int n);
 /* Forget row i and its lease; an unanswered request is cancelled. */
 extern void llm_enrich_rows_drop(LlmEnrich *e, int i);
+/* An error is the failure of a row. */
+extern void llm_enrich_rows_fail(LlmEnrichRow *row, const ErrorData *error);
+/* It has its answer or its failure. */
+extern bool llm_enrich_rows_finished(const LlmEnrichRow *row);
 /* Give back all leases and statements, also while an error is handled. */
 extern void llm_enrich_rows_end(LlmEnrich *e);
 

@@ -41,13 +41,6 @@ typedef struct Range
 	int at;       /* where it is; to = done with each, at what is checked for all */
 } Range;
 
-static void
-fail(LlmEnrichRow *row, const ErrorData *error)
-{
-	row->failure.sqlstate = error->sqlerrcode;
-	row->failure.message = MemoryContextStrdup(row->cxt, error->message);
-}
-
 /* ---- rows ---- */
 
 /* The parameters that say "this version of this row". */
@@ -133,7 +126,7 @@ convert_all(LlmEnrich *e, Batch *b)
 	for (int i = 0; i < b->n; i++)
 	{
 		LlmEnrichRow *row = b->rows[i];
-		const LlmFailure *f = llm_call_failure(row->call);
+		const LlmFailure *f = row->call == NULL ? NULL : llm_call_failure(row->call);
 
 		if (f == NULL)
 			continue;
@@ -155,7 +148,7 @@ convert_all(LlmEnrich *e, Batch *b)
 		/* it is the first's that is not converted */
 		while (!is_due(b->rows[from]) || b->rows[from]->converted)
 			from++;
-		fail(b->rows[from++], error);
+		llm_enrich_rows_fail(b->rows[from++], error);
 	}
 }
 
@@ -227,7 +220,7 @@ blame(Batch *b, int from, int to, const ErrorData *error)
 			(row->n_vain < VAIN_WRITES || error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE))
 			row->hold = LLM_ENRICH_NOT_NOW;
 		else
-			fail(row, error);
+			llm_enrich_rows_fail(row, error);
 	}
 }
 
@@ -312,7 +305,8 @@ note_failures(LlmEnrich *e, Batch *b)
 static void
 count(LlmEnrich *e, const LlmEnrichRow *row)
 {
-	llm_call_usage(row->call, &e->usage);
+	if (row->call != NULL)
+		llm_call_usage(row->call, &e->usage);
 	if (row->hold == LLM_ENRICH_LOST)
 		e->n_lost++;
 	else if (row->failure.sqlstate == 0)
@@ -355,7 +349,7 @@ llm_enrich_write(LlmEnrich *e)
 
 	b.rows = palloc(sizeof(LlmEnrichRow *) * Max(e->n_rows, 1));
 	for (int i = 0; i < e->n_rows; i++)
-		if (llm_call_finished(e->rows[i].call))
+		if (llm_enrich_rows_finished(&e->rows[i]))
 			b.rows[b.n++] = &e->rows[i];
 	limit_waits();
 	convert_all(e, &b);
@@ -380,7 +374,7 @@ llm_enrich_settle(LlmEnrich *e)
 	{
 		LlmEnrichRow *row = &e->rows[i];
 
-		if (!llm_call_finished(row->call) || row->hold == LLM_ENRICH_NOT_NOW)
+		if (!llm_enrich_rows_finished(row) || row->hold == LLM_ENRICH_NOT_NOW)
 			continue;
 		count(e, row);
 		llm_enrich_rows_drop(e, i);

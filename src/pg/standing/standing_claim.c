@@ -13,6 +13,7 @@
 
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "pg/enrich/enrich_look.h"
 #include "pg/enrich/enrich_progress.h"
 #include "pg/standing/standing_defs.h"
 #include "pg/standing/standing_keys.h"
@@ -88,17 +89,23 @@ static void
 find(LlmStanding *s, Taken *t, LlmEnrichList *list)
 {
 	Datum *keys = palloc(sizeof(Datum) * t->n);
+	LlmEnrichPlace *places;
+	bool *wanted;
 
 	for (int i = 0; i < t->n; i++)
 		keys[i] = t->entries[i].key;
 	t->found = llm_standing_keys_find(s->e.target, &s->find, keys, t->n, &t->n_found);
-	list->places = palloc(sizeof(LlmEnrichPlace) * Max(t->n_found, 1));
+	places = palloc(sizeof(LlmEnrichPlace) * Max(t->n_found, 1));
+	for (int i = 0; i < t->n_found; i++)
+		places[i] = t->found[i].place;
+	wanted = llm_enrich_look_wanted(&s->e, true, places, t->n_found);
+	list->places = places;
 	for (int i = 0; i < t->n_found; i++)
 	{
-		if (!t->found[i].wanted)
+		if (!wanted[i])
 			continue;
 		t->n_wanted[t->found[i].key]++;
-		list->places[list->n++] = t->found[i].place;
+		places[list->n++] = places[i];
 	}
 	qsort(t->found, t->n_found, sizeof(LlmStandingFound), compare_found);
 }

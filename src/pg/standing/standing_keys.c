@@ -66,7 +66,6 @@ write_key(const LlmEnrichTarget *t, const char *from, StringInfo columns, String
 	index_close(index, AccessShareLock);
 }
 
-/* The user's own SQL is in a subquery over the table alone: no name of ours is nearer to it. */
 static char *
 write_query(const LlmEnrichTarget *t)
 {
@@ -80,9 +79,8 @@ write_query(const LlmEnrichTarget *t)
 	return psprintf(
 		"SELECT llm_list.i, llm_row.* FROM pg_catalog.unnest($1) WITH ORDINALITY AS "
 		"llm_list (key, i), LATERAL pg_catalog.jsonb_to_record(llm_list.key) AS %s (%s), "
-		"LATERAL (SELECT %s.tableoid, %s.ctid, %s AND (%s) IS NOT NULL FROM %s WHERE %s) "
-		"AS llm_row (t, c, wanted)",
-		from, columns.data, t->alias, t->alias, t->wanted, t->prompt, t->table, condition.data);
+		"LATERAL (SELECT %s.tableoid, %s.ctid FROM %s WHERE %s) AS llm_row (t, c)",
+		from, columns.data, t->alias, t->alias, t->table, condition.data);
 }
 
 LlmStandingFound *
@@ -102,12 +100,9 @@ llm_standing_keys_find(const LlmEnrichTarget *t, LlmOwnedStatement *q, Datum *ke
 	found = palloc(sizeof(LlmStandingFound) * Max(*n_found, 1));
 	for (int i = 0; i < *n_found; i++)
 	{
-		bool isnull;
-
 		found[i].key = (int) DatumGetInt64(llm_owned_get(i, 1)) - 1;
 		found[i].place.table = DatumGetObjectId(llm_owned_get(i, 2));
 		ItemPointerCopy((ItemPointer) DatumGetPointer(llm_owned_get(i, 3)), &found[i].place.tid);
-		found[i].wanted = DatumGetBool(llm_owned_value(i, 4, &isnull)) && !isnull;
 	}
 	SPI_freetuptable(SPI_tuptable);
 	return found;

@@ -12,11 +12,10 @@ typedef struct LlmStandingFound
 {
 	int key; /* its number */
 	LlmEnrichPlace place;
-	bool wanted; /* it has a prompt, and the filter lets it through */
 } LlmStandingFound;
 
 /* The rows of the target's table with keys [n] (jsonb) that the current user sees, each key's once for every
- * table that has it: [*n_found] in CurrentMemoryContext. The statement is kept in *q. */
+ * table that has it, be they to be done or not: [*n_found] in CurrentMemoryContext. The statement is kept in *q. */
 extern LlmStandingFound *llm_standing_keys_find(const LlmEnrichTarget *t, LlmOwnedStatement *q,
 												Datum *keys, int n, int *n_found);
 

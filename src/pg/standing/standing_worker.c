@@ -124,7 +124,7 @@ llm_standing_end(LlmStanding *s)
 static void
 settle_entries(const LlmStanding *s, LlmStandingChanges *c, const LlmEnrichRow *row, int late_ms)
 {
-	const LlmFailure *f = llm_call_failure(row->call);
+	const LlmFailure *f = row->call == NULL ? NULL : llm_call_failure(row->call);
 
 	if (row->hold == LLM_ENRICH_NOT_NOW || (f != NULL && !llm_failure_hideable(f)))
 		return;
@@ -157,7 +157,7 @@ write_rows(LlmStanding *s)
 		LlmEnrichRow *row = &e->rows[i];
 		int late_ms = 0;
 
-		if (!llm_call_finished(row->call))
+		if (!llm_enrich_rows_finished(row))
 			continue;
 		/* others are not kept waiting by rows that somebody has locked: these lose their answers */
 		if (row->hold == LLM_ENRICH_NOT_NOW && ++row->n_late >= LATE_WRITES &&
@@ -184,7 +184,8 @@ renew_calls(LlmStanding *s)
 	if (s->e.n_rows == 0 || !llm_standing_begin(s, "looking for changes"))
 		return;
 	for (int i = 0; i < s->e.n_rows; i++)
-		llm_call_renew(s->e.rows[i].call);
+		if (s->e.rows[i].call != NULL)
+			llm_call_renew(s->e.rows[i].call);
 	llm_standing_end(s);
 }
 
