@@ -5,8 +5,8 @@
 
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "pg/owned.h"
 #include "pg/subxact.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
@@ -86,10 +86,8 @@ open_plan(const LlmEnrichLook *l, SPIPlanPtr plan, int from, int to)
 		if (i == 0 || place->table != place[-1].table)
 			tables[n_tables++] = ObjectIdGetDatum(place->table);
 	}
-	values[0] = PointerGetDatum(
-		construct_array(tids, n, TIDOID, sizeof(ItemPointerData), false, TYPALIGN_SHORT));
-	values[1] =
-		PointerGetDatum(construct_array(tables, n_tables, OIDOID, sizeof(Oid), true, TYPALIGN_INT));
+	values[0] = llm_owned_array(tids, n, TIDOID);
+	values[1] = llm_owned_array(tables, n_tables, OIDOID);
 	values[2] = BoolGetDatum(l->again);
 	return SPI_cursor_open(NULL, plan, values, NULL, false);
 }
