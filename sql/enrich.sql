@@ -120,7 +120,9 @@ CALL llm_enrich('odd', 'a', expr => $$'n ' || 100 / (n::int - 7)$$, filter => 'p
 CREATE TABLE halves (id int PRIMARY KEY, n int, b text, a text);
 INSERT INTO halves SELECT i, i % 2, 'b' FROM generate_series(1, 1500) i;
 CALL llm_enrich('halves', 'a', expr => $$1 / n || ' of ' || id$$, on_error => 'error');
+SET client_min_messages = warning;
 CALL llm_enrich('halves', 'a', expr => $$1 / n || ' of ' || id$$);
+SET client_min_messages = notice;
 SELECT count(a), count(*) FILTER (WHERE a = '1 of ' || id), (SELECT count(*) FROM llm.failed_rows WHERE relation = 'halves'::regclass) FROM halves;
 -- what is wrong for all rows ends the call
 CREATE FUNCTION broken(int) RETURNS text LANGUAGE plpgsql AS 'BEGIN RETURN no_such_function($1); END';
