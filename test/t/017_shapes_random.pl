@@ -1,7 +1,7 @@
 # Random queries with calls everywhere - below CASE, COALESCE, AND, OR, in joins, LATERAL, sets, partitions,
 # aggregates, windows, sub-selects, WITH - give the same rows through LLM Batch nodes as row by row, and ask no more; so do those whose
 # filters are pulled above joins. With the memo - empty, half full, of all queries before - they give these rows too, ask no
-# more, and the second time nothing.
+# more, and the second time nothing. And calls of a model with random options get from it what the model answers.
 use strict;
 use warnings;
 use LlmCluster;
@@ -115,7 +115,7 @@ sub query
 }
 
 # of a ring that is soon full, so that much is found in the table
-my $node = llm_cluster('shapes', conf => "llm_infer.memo_memory = '256kB'");
+my $node = llm_cluster('shapes', conf => "llm_infer.memo_memory = '256kB'\nllm_infer.devices = 'echo, cpu'\nllm_infer.threads = 1\nllm_infer.model_dir = '$ENV{LLM_TEST_DIR}/golden/models'");
 my $checks = join "\n", map {
 	my $q = query();
 	my $memo = one_of(qw(off off off cold half kept kept));
@@ -225,5 +225,57 @@ cmp_ok(scalar(grep { /^[12]/ } @lines), '>', $n_queries / 2, 'most of them were 
 cmp_ok(scalar(grep { /^2/ } @lines), '>', $n_queries / 20, 'and some were pulled');
 note $node->safe_psql('postgres', q{SELECT format('memo: hits %s, misses %s, kept %s, lost %s, entries %s', hits, misses, kept, lost, entries) FROM llm.stat_memo});
 llm_is_well($node, 'random shapes');
+
+# ---- options: calls that differ in one of them differ in their answers, or might ----
+
+my %options = (raw => [qw(true false)], top_k => [ 1, 4 ], top_p => [ 0.3, 0.9 ], min_p => [ 0.05, 0.3 ], repetition_penalty => [ 1.3, 5 ], presence_penalty => [ -1, 2 ], frequency_penalty => [ 0.5, -2 ],
+	ignore_eos => ['true'], min_tokens => [ 2, 4 ], stop_token_ids => [ '[40]', '[40, 50, 60]' ], logit_bias => [ '{"70": 9}', '{"70": 9, "71": 9}' ], forbidden_tokens => [ '[70]', '[71, 72]' ],
+	allowed_tokens => [ '[70, 71, 72, 73]' ], seed => [ 5, 6 ], temperature => [ 0, 0.5 ], truncate => ['"left"'], timeout => [20000], priority => [ 0, -1 ], template_kwargs => ['{"a": 1}']);
+sub some_options
+{
+	return '{' . join(', ', @_, map { qq{"$_": } . one_of(@{ $options{$_} }) } grep { rand() < 0.12 } sort keys %options) . '}';
+}
+sub call
+{
+	my $many = rand() < 0.3;
+	my @args = ($many ? one_of(q{ARRAY['a b', NULL, 'a bc']}, q{ARRAY['a b', 'abc abc']}) : one_of(q{'a b'}, q{'a bc'}, q{'abc abc'}), one_of(qw('tiny' 'tiny' 'other')), 'max_tokens => ' . one_of(8, 12),
+		'temperature => ' . one_of(0, 0, 0.8), 'seed => ' . one_of(qw(NULL 1 2)));
+	push @args, q{stop => '{t,e}'} if rand() < 0.2;
+	push @args, q{options => '} . some_options($many && rand() < 0.5 ? '"n": 2' : ()) . q{'};
+	return 'SELECT llm_generate(' . join(', ', @args) . ')' if $many;
+	my $talk = join ', ', qq{'[{"role": "user", "content": "} . $args[0] =~ s/'//gr . q{"}]'}, @args[ 1 .. $#args ];
+	push @args, 'system_prompt => ' . one_of(q{'a'}, q{'b'}) if rand() < 0.2;
+	my $call = join ', ', @args;
+	return one_of("SELECT llm_generate($call)", "SELECT r.text, r.finish_reason, r.prompt_tokens, r.completion_tokens FROM llm_generate_result($call) r", "SELECT llm_chat($talk)");
+}
+# what is neither greedy nor seeded has no answer that could be compared
+my @calls = grep { /temperature => 0,|seed => \d|"seed"/ } map { call() } 1 .. $n_queries;
+($rc, $out, $err) = $node->psql('postgres', q{
+	SELECT llm_model_register(name, path || '/model.gguf', '{"chat_template": "{% for m in messages %}{{ m.content }} {% endfor %}{{ a }}"}'), llm_memo_forget()
+		FROM (VALUES ('tiny', 'llama256-q8_0'), ('other', 'llama256-q4_0')) m (name, path);
+	CREATE TABLE runs (run int, i int, rows text, requests bigint);
+	CREATE TABLE calls (i int, q text);
+	CREATE FUNCTION run(run int, memo boolean, backwards boolean) RETURNS void LANGUAGE plpgsql AS $$
+	DECLARE
+		c record;
+		a record;
+	BEGIN
+		FOR c IN SELECT * FROM calls ORDER BY CASE WHEN backwards THEN - i ELSE i END LOOP
+			SELECT * INTO a FROM answered(c.q, memo, true);
+			INSERT INTO runs VALUES (run, c.i, a.lines, a.requests);
+		END LOOP;
+	END $$;
+	} . join("\n", map { "INSERT INTO calls VALUES ($_, \$\$$calls[$_]\$\$);" } 0 .. $#calls) . q{
+	SELECT run(0, false, false), run(1, true, false), run(2, true, true);
+	SELECT 'other', q, a.rows, b.run, b.rows FROM calls JOIN runs a USING (i) JOIN runs b USING (i) WHERE a.run = 0 AND a.rows <> b.rows;
+	SELECT 'distinct', count(*), count(DISTINCT rows), count(*) FILTER (WHERE rows ~ '^..[0-9A-Z]{5}: ') FROM runs WHERE run = 0;
+	SELECT 'requests', sum(requests) FILTER (WHERE run = 0), sum(requests) FILTER (WHERE run = 1), sum(requests) FILTER (WHERE run = 2 AND rows !~ '^..[0-9A-Z]{5}: ') FROM runs});
+is($rc, 0, 'every call runs') or diag $err;
+is(join("\n", grep { /^other/ } split /\n/, $out), '', 'answers from the memo are those of the model');
+my ($all, $cold, $warm) = $out =~ /^requests\|(\d+)\|(\d+)\|(\d+)$/m;
+cmp_ok($cold, '<', $all, 'some calls are the same');
+is($warm, 0, 'and all the second time');
+note $out =~ /^distinct.*/mg;
+llm_is_well($node, 'random options');
 $node->stop;
 done_testing();
