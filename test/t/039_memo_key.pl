@@ -166,6 +166,24 @@ kill 'CONT', $engine;
 ok(llm_wait_for(sub { $node->safe_psql('postgres', $ends) eq '60|20' }), 'jobs ask it instead');
 (undef, $n) = ask(q{SELECT count(llm_generate('job ' || i, 'echo')) FROM generate_series(1, 20) i});
 is($n, 0, 'and all is as before');
+
+# The rows are as many as one claim takes, and their worker waits longer than a job's before it goes to the engine.
+$node->safe_psql('postgres', q{CREATE TABLE kept (id int PRIMARY KEY, body text, answer text);
+	SELECT llm_enrich_create('kept', 'kept', 'answer', prompt => '{body}', model => 'echo', temperature => 0)});
+foreach my $want (10, 0)
+{
+	if ($want == 0)
+	{
+		ok(llm_wait_for(sub { $node->safe_psql('postgres', 'SELECT count(*) FROM llm.job_workers') eq '0' }), 'no worker is left');
+		kill 'KILL', $engine = llm_engine_pid($node);
+		kill 'STOP', $engine = llm_engine_pid($node, $engine);
+	}
+	$before = $want ? $node->safe_psql('postgres', 'SELECT requests FROM llm.stat_engine') : 0;
+	$node->safe_psql('postgres', q{DELETE FROM kept; INSERT INTO kept SELECT i, 'kept ' || i FROM generate_series(1, 10) i; SELECT pg_sleep(2.5)});
+	kill 'CONT', $engine;
+	ok(llm_wait_for(sub { $node->safe_psql('postgres', 'SELECT count(answer) FROM kept') eq '10' }), 'rows of an enrichment');
+	is($node->safe_psql('postgres', 'SELECT requests FROM llm.stat_engine') - $before, $want, "cost $want requests");
+}
 llm_is_well($node, 'all that');
 
 $node->stop;

@@ -14,6 +14,7 @@
 #include "access/xact.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "pg/call.h"
 #include "pg/compat.h"
 #include "pg/enrich/enrich_progress.h"
 #include "pg/enrich/enrich_rows.h"
@@ -189,6 +190,17 @@ renew_calls(LlmStanding *s)
 	llm_standing_end(s);
 }
 
+/* The memo may have to wait for a load before it can answer: without a snapshot and locks, and as long as
+ * no row is in work. */
+static void
+know_model(const LlmStanding *s)
+{
+	StartTransactionCommand();
+	llm_call_know_model(s->e.args);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(s->e.cxt);
+}
+
 static void
 work(LlmStanding *s)
 {
@@ -213,6 +225,8 @@ work(LlmStanding *s)
 			s->place.go_on = false;
 		}
 		s->queue_more = llm_workers_take_wake() || s->queue_more;
+		if (claiming && e->n_rows == 0)
+			know_model(s);
 		claimed = claiming && llm_standing_claim(s);
 		if (claimed || e->n_rows > 0)
 			busy = now;
