@@ -243,7 +243,7 @@ sub call
 	push @args, q{stop => '{t,e}'} if rand() < 0.2;
 	push @args, q{options => '} . some_options($many && rand() < 0.5 ? '"n": 2' : ()) . q{'};
 	return 'SELECT llm_generate(' . join(', ', @args) . ')' if $many;
-	my $talk = join ', ', qq{'[{"role": "user", "content": "} . $args[0] =~ s/'//gr . q{"}]'}, @args[ 1 .. $#args ];
+	my $talk = join ', ', qq('[{"role": "user", "content": ") . ($args[0] =~ s/'//gr) . q("}]'), @args[ 1 .. $#args ];
 	push @args, 'system_prompt => ' . one_of(q{'a'}, q{'b'}) if rand() < 0.2;
 	my $call = join ', ', @args;
 	return one_of("SELECT llm_generate($call)", "SELECT r.text, r.finish_reason, r.prompt_tokens, r.completion_tokens FROM llm_generate_result($call) r", "SELECT llm_chat($talk)");
