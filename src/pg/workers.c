@@ -13,6 +13,8 @@
 #include "postmaster/bgworker.h"
 #include "storage/condition_variable.h"
 #include "storage/ipc.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
@@ -467,24 +469,54 @@ llm_workers_forget(Oid role, int64 task)
 	return !lives;
 }
 
+/* Whether a worker that was asked to yield has been in one transaction for too long. */
+static bool
+is_stuck(LlmWorker *w, TimestampTz now)
+{
+	VirtualTransactionId vxid;
+
+	GET_VXID_FROM_PGPROC(vxid, ProcGlobal->allProcs[w->proc]);
+	if (!LocalTransactionIdIsValid(vxid.localTransactionId) ||
+		vxid.localTransactionId != w->transaction)
+	{
+		w->transaction = vxid.localTransactionId;
+		w->transaction_seen = now;
+	}
+	return now >= TimestampTzPlusMilliseconds(w->transaction_seen, LLM_WORKERS_STUCK_MS);
+}
+
 void
 llm_workers_ask_yield(void)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	LlmWorker *oldest = NULL;
+	bool any = false; /* one was asked, and is on its way */
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < table->n; i++)
 	{
 		LlmWorker *w = &table->entries[i];
 
-		if (w->database == MyDatabaseId && OidIsValid(w->role) && w->state == LLM_WORKER_RUNNING &&
-			(oldest == NULL || w->since < oldest->since))
-			oldest = w;
+		if (w->database != MyDatabaseId || !OidIsValid(w->role) || w->state != LLM_WORKER_RUNNING)
+			continue;
+		if (!w->yield)
+			oldest = oldest == NULL || w->since < oldest->since ? w : oldest;
+		else if (is_stuck(w, now))
+		{
+			kill(w->pid, SIGTERM);
+			w->failures++;
+			pause_for(w, "its SQL did not end while others waited for its place",
+					  Max(llm_workers_backoff_ms(w->failures), RETRY_MS));
+		}
+		else
+			any = any || now < TimestampTzPlusMilliseconds(w->asked, LLM_WORKERS_TURN_MS);
 	}
-	if (oldest != NULL && !oldest->yield &&
-		GetCurrentTimestamp() >= TimestampTzPlusMilliseconds(oldest->since, LLM_WORKERS_TURN_MS))
+	if (oldest != NULL && !any &&
+		now >= TimestampTzPlusMilliseconds(oldest->since, LLM_WORKERS_TURN_MS))
 	{
 		oldest->yield = true;
+		oldest->asked = now;
+		oldest->transaction = InvalidLocalTransactionId;
 		set_latch(oldest);
 	}
 	LWLockRelease(table->lock);

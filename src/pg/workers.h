@@ -25,7 +25,8 @@
 #define LLM_WORKERS_ROLES_NOTED 32 /* entries of workers, per database */
 #define LLM_WORKERS_ROLES_MAX 4    /* workers at once, per database */
 #define LLM_WORKERS_START_MS 30000
-#define LLM_WORKERS_TURN_MS 3000 /* how long one works on while others wait for its place */
+#define LLM_WORKERS_TURN_MS 3000   /* how long one works on while others wait for its place */
+#define LLM_WORKERS_STUCK_MS 10000 /* of a transaction, behind that: then it is ended */
 #define LLM_WORKER_REASON_NBYTES 256
 #define LLM_WORKERS_NO_SLOT "no background worker is free, see max_worker_processes"
 
@@ -50,6 +51,9 @@ typedef struct LlmWorker
 	int failures;                          /* in a row */
 	bool woken;                            /* there may be something to do */
 	bool yield;                            /* end soon: others wait for the place */
+	TimestampTz asked;                     /* to yield */
+	LocalTransactionId transaction;        /* the one it has been in since then; 0 = none */
+	TimestampTz transaction_seen;          /* for the first time */
 	char reason[LLM_WORKER_REASON_NBYTES]; /* in the encoding of its database; '' = none */
 } LlmWorker;
 
@@ -94,7 +98,8 @@ extern bool llm_workers_start(Oid role, int64 task);
 extern void llm_workers_pause(Oid role, int64 task, const char *reason, int ms);
 /* Forget why a task has no worker; false when it has one. */
 extern bool llm_workers_forget(Oid role, int64 task);
-/* Ask the worker that has run longest, and long enough, to end. */
+/* Ask the worker that has run longest, and long enough, to end. One that was asked, and does not come out of a
+ * transaction, in which SQL of its owner may take for ever, is terminated. */
 extern void llm_workers_ask_yield(void);
 
 /* ---- a worker, or a launcher ---- */

@@ -11,6 +11,7 @@
 
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "pg/compat.h"
 #include "pg/enrich/enrich_look.h"
 #include "pg/enrich/enrich_table.h"
 #include "pg/func.h"
@@ -67,7 +68,9 @@ release_at(LlmEnrich *e, int i)
 
 	set_lease_tag(&tag, e, &e->leased[i]);
 	e->leased[i] = e->leased[--e->n_leased];
-	(void) LockRelease(&tag, ExclusiveLock, true);
+	/* user code may have released all advisory locks */
+	if (llm_compat_lock_held(&tag, ExclusiveLock))
+		(void) LockRelease(&tag, ExclusiveLock, true);
 }
 
 static void

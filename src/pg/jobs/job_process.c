@@ -82,6 +82,9 @@ llm_job_process_begin(const char *activity)
 
 	SetCurrentStatementStartTimestamp();
 	StartTransactionCommand();
+	/* whatever user code has made of the session's defaults */
+	XactReadOnly = false;
+	XactIsoLevel = XACT_READ_COMMITTED;
 	lock = llm_job_table_lock();
 	if (lock == LLM_JOB_TABLE_STRANGE)
 		llm_workers_end_paused(OTHER_VERSION);

@@ -246,7 +246,8 @@ llm_job_table_release(Oid owner)
 		"due = CASE WHEN attempts < 2 THEN due ELSE clock_timestamp() "
 		"+ random() * least(2 ^ (attempts - 1), 60) * INTERVAL '1 s' END, "
 		"sqlstate = '57P01', message = 'the worker ended while the job was running' "
-		"WHERE state = 'running' AND owner = $1",
+		"WHERE id = ANY (ARRAY(SELECT id FROM llm.job_queue "
+		"WHERE state = 'running' AND owner = $1 FOR UPDATE SKIP LOCKED))",
 		2,
 		{OIDOID, INT4OID}};
 	Datum values[] = {ObjectIdGetDatum(owner), Int32GetDatum(LLM_JOB_LOSSES_MAX)};
@@ -259,7 +260,8 @@ llm_job_table_fail_all(Oid owner, int sqlstate, const char *message)
 {
 	static LlmOwnedStatement q = {
 		"UPDATE llm.job_queue SET state = 'failed', finished = clock_timestamp(), "
-		"sqlstate = $2, message = $3 WHERE finished IS NULL AND owner = $1",
+		"sqlstate = $2, message = $3 WHERE id = ANY (ARRAY(SELECT id FROM llm.job_queue "
+		"WHERE finished IS NULL AND owner = $1 FOR UPDATE SKIP LOCKED))",
 		3,
 		{OIDOID, TEXTOID, TEXTOID}};
 	Datum values[] = {ObjectIdGetDatum(owner), CStringGetTextDatum(unpack_sql_state(sqlstate)),

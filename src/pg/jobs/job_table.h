@@ -82,9 +82,9 @@ extern LlmJobLane *llm_job_table_lanes(int *n);
 /* Owners with running jobs, [*n] in CurrentMemoryContext. */
 extern Oid *llm_job_table_running(int *n);
 /* Running jobs of an owner whose worker is gone are queued again: at once the first time, then later
- * and later, so that what ends workers goes behind the others. */
+ * and later, so that what ends workers goes behind the others. Those that somebody has locked are left. */
 extern void llm_job_table_release(Oid owner);
-/* All unfinished jobs of an owner fail. */
+/* All unfinished jobs of an owner fail, but for those that somebody has locked. */
 extern void llm_job_table_fail_all(Oid owner, int sqlstate, const char *message);
 /* Remove jobs that ended before; true when there may be more. */
 extern bool llm_job_table_expire(TimestampTz before);

@@ -15,8 +15,10 @@ LlmJobLane *
 llm_standing_queue_lanes(int *n)
 {
 	static LlmOwnedStatement gone = {
-		"WITH gone AS (DELETE FROM llm.enrichment_defs AS d WHERE NOT EXISTS "
-		"(SELECT FROM pg_class AS c WHERE c.oid = d.relation::oid) RETURNING d.id) "
+		"WITH gone AS (DELETE FROM llm.enrichment_defs WHERE id IN "
+		"(SELECT d.id FROM llm.enrichment_defs AS d WHERE NOT EXISTS "
+		"(SELECT FROM pg_class AS c WHERE c.oid = d.relation::oid) FOR UPDATE SKIP LOCKED) "
+		"RETURNING id) "
 		"DELETE FROM llm.enrich_queue AS q USING gone WHERE q.enrichment = gone.id",
 		0,
 		{0}};

@@ -141,8 +141,9 @@ settle_entries(const LlmStanding *s, LlmStandingChanges *c, const LlmEnrichRow *
 		llm_standing_queue_add(c, row->key, llm_workers_backoff_ms(row->attempts));
 }
 
+/* late_max: how many rows that others have locked may wait with their answers. */
 static void
-write_rows(LlmStanding *s)
+write_rows(LlmStanding *s, int late_max)
 {
 	LlmStandingChanges changes = {.id = s->id};
 	LlmEnrich *e = &s->e;
@@ -161,8 +162,7 @@ write_rows(LlmStanding *s)
 		if (!llm_enrich_rows_finished(row))
 			continue;
 		/* others are not kept waiting by rows that somebody has locked: these lose their answers */
-		if (row->hold == LLM_ENRICH_NOT_NOW && ++row->n_late >= LATE_WRITES &&
-			++n_late > e->batch_size)
+		if (row->hold == LLM_ENRICH_NOT_NOW && ++row->n_late >= LATE_WRITES && ++n_late > late_max)
 		{
 			row->hold = LLM_ENRICH_LOST;
 			late_ms = LLM_STANDING_LATE_MS;
@@ -237,7 +237,7 @@ work(LlmStanding *s)
 		}
 		else if (e->n_rows > 0)
 		{
-			write_rows(s);
+			write_rows(s, claiming ? e->batch_size : 0);
 			wrote = GetCurrentTimestamp();
 			if (!claimed)
 				llm_enrich_rest(e);
