@@ -8,10 +8,11 @@
 
 #include "catalog/pg_type.h"
 #include "pg/guc.h"
+#include "pg/json_value.h"
 #include "pg/option_keys.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/jsonb.h"
+#include "utils/fmgrprotos.h"
 
 bool
 llm_options_refuse(LlmFailure *f, const char *key, const char *expected)
@@ -183,4 +184,40 @@ llm_options_read(LlmOptions *o, const NullableDatum *args, LlmFailure *f)
 	if (o->rest.has_top_logprobs && !o->rest.has_logprobs)
 		o->rest.has_logprobs = o->rest.logprobs = true;
 	return true;
+}
+
+/* ---- what calls do not know ---- */
+
+void
+llm_options_set(NullableDatum *arg, Datum value)
+{
+	arg->value = value;
+	arg->isnull = false;
+}
+
+JsonbValue *
+llm_options_take(NullableDatum *options, const char *key)
+{
+	Jsonb *json = options->isnull ? NULL : DatumGetJsonbP(options->value);
+	JsonbValue *value;
+
+	if (json == NULL || !JB_ROOT_IS_OBJECT(json))
+		return NULL;
+	value = getKeyJsonValueFromContainer(&json->root, key, (int) strlen(key), NULL);
+	if (value != NULL)
+		options->value = DirectFunctionCall2(jsonb_delete, JsonbPGetDatum(json),
+											 PointerGetDatum(cstring_to_text(key)));
+	return value != NULL && value->type != jbvNull ? value : NULL;
+}
+
+int
+llm_options_take_attempts(NullableDatum *options, int without, int max)
+{
+	const JsonbValue *value = llm_options_take(options, "max_attempts");
+	int64 n = without;
+
+	if (value != NULL && (!llm_json_int(value, &n) || n < 1 || n > max))
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("option \"max_attempts\" must be an integer from 1 to %d", max)));
+	return (int) n;
 }

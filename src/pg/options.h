@@ -11,6 +11,7 @@
 
 #include "llm.pb-c.h"
 #include "pg/error.h"
+#include "utils/jsonb.h"
 
 #define LLM_OPTIONS_STOPS_MAX 16
 #define LLM_OPTIONS_STOP_NBYTES_MAX 1024
@@ -57,5 +58,12 @@ enum
  * name. False and f set: 22023 names the argument or key, 0A000 one that is not built, 42501 a
  * priority that the role may not have. */
 extern bool llm_options_read(LlmOptions *o, const NullableDatum *args, LlmFailure *f);
+
+/* An argument that is not NULL. */
+extern void llm_options_set(NullableDatum *arg, Datum value);
+/* Take a key that calls do not know out of the options argument; NULL when it is not there, or null. */
+extern JsonbValue *llm_options_take(NullableDatum *options, const char *key);
+/* The same for max_attempts: from 1 to max, or without. Raises 22023. */
+extern int llm_options_take_attempts(NullableDatum *options, int without, int max);
 
 #endif

@@ -55,8 +55,7 @@ llm_owned_enter(const char *name, LlmOwnedUser *before)
 	for (Size i = 0; i < lengthof(pins); i++)
 		(void) set_config_option(pins[i][0], pins[i][1], PGC_USERSET, PGC_S_SESSION,
 								 GUC_ACTION_SAVE, true, 0, false);
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
+	SPI_connect();
 }
 
 void

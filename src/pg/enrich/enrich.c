@@ -28,9 +28,7 @@
 #include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/jsonb.h"
 #include "utils/memutils.h"
-#include "utils/numeric.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -113,38 +111,14 @@ number_argument(FunctionCallInfo fcinfo, int i, const char *name, int64 fallback
 	return n;
 }
 
-/* The key of the options that calls do not know. */
-static int
-take_max_attempts(NullableDatum *options)
-{
-	static const char key[] = "max_attempts";
-	Jsonb *json = options->isnull ? NULL : DatumGetJsonbP(options->value);
-	JsonbValue *value;
-	int64 n = 0;
-
-	if (json == NULL || !JB_ROOT_IS_OBJECT(json))
-		return ATTEMPTS_DEFAULT;
-	value = getKeyJsonValueFromContainer(&json->root, key, (int) strlen(key), NULL);
-	if (value == NULL)
-		return ATTEMPTS_DEFAULT;
-	if (value->type == jbvNumeric)
-		n = DatumGetInt64(DirectFunctionCall1(numeric_int8, NumericGetDatum(value->val.numeric)));
-	if (n < 1 || n > LLM_ENRICH_ROWS_MAX)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("option \"%s\" must be an integer from 1 to %d", key,
-							   LLM_ENRICH_ROWS_MAX)));
-	options->value = DirectFunctionCall2(jsonb_delete, JsonbPGetDatum(json),
-										 PointerGetDatum(cstring_to_text(key)));
-	return (int) n;
-}
-
 bool
 llm_enrich_check_call(LlmEnrich *e)
 {
 	LlmOptions o;
 	LlmFailure f;
 
-	e->max_attempts = take_max_attempts(&e->args[LLM_ARG_OPTIONS]);
+	e->max_attempts =
+		llm_options_take_attempts(&e->args[LLM_ARG_OPTIONS], ATTEMPTS_DEFAULT, LLM_ENRICH_ROWS_MAX);
 	if (!llm_options_read(&o, e->args, &f) || llm_catalog_find_model(o.model, true, &f) == NULL)
 		llm_failure_raise(&f);
 	/* A row that fails is no reason to end, unless the call says so: the setting is for statements. */
@@ -226,8 +200,7 @@ begin(LlmEnrich *e)
 						errhint("Call llm_enrich again.")));
 	EnsurePortalSnapshotExists();
 	/* What SPI leaves behind in its own memory goes with the transaction. */
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
+	SPI_connect();
 	MemoryContextReset(e->work);
 	MemoryContextSwitchTo(e->work);
 }
@@ -452,8 +425,7 @@ llm_enrich(PG_FUNCTION_ARGS)
 
 	llm_declared_check(fcinfo, &as_enrich);
 	check_context(fcinfo);
-	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
+	SPI_connect_ext(SPI_OPT_NONATOMIC);
 	e.cxt = CurrentMemoryContext;
 	e.started = e.told = GetCurrentTimestamp();
 	stops = read_call(&e, fcinfo);

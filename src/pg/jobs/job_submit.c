@@ -23,7 +23,6 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
-#include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
 LLM_EXPORTS_BEGIN
@@ -36,28 +35,11 @@ LLM_EXPORTS_END
 
 /* ---- arguments ---- */
 
-/* Take a key that only jobs have out of the options; NULL when it is not there. */
-static JsonbValue *
-take_key(NullableDatum *options, const char *key)
-{
-	Jsonb *json = options->isnull ? NULL : DatumGetJsonbP(options->value);
-	JsonbValue *value;
-
-	if (json == NULL || !JB_ROOT_IS_OBJECT(json))
-		return NULL;
-	value = getKeyJsonValueFromContainer(&json->root, key, (int) strlen(key), NULL);
-	if (value != NULL)
-		options->value = DirectFunctionCall2(jsonb_delete, JsonbPGetDatum(json),
-											 PointerGetDatum(cstring_to_text(key)));
-	return value != NULL && value->type != jbvNull ? value : NULL;
-}
-
 static void
 read_job_keys(LlmJobOrder *order)
 {
 	NullableDatum *options = &order->args[LLM_ARG_OPTIONS];
-	JsonbValue *due = take_key(options, "not_before");
-	JsonbValue *attempts = take_key(options, "max_attempts");
+	JsonbValue *due = llm_options_take(options, "not_before");
 
 	order->due = GetCurrentTimestamp();
 	if (due != NULL && due->type != jbvString)
@@ -71,27 +53,7 @@ read_job_keys(LlmJobOrder *order)
 	if (TIMESTAMP_NOT_FINITE(order->due))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("option \"not_before\" must be finite")));
-	order->max_attempts = ATTEMPTS_DEFAULT;
-	if (attempts != NULL)
-	{
-		double n = 0;
-
-		if (attempts->type == jbvNumeric)
-			n = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
-												   NumericGetDatum(attempts->val.numeric)));
-		if (!(n >= 1 && n <= ATTEMPTS_MAX && n == (int) n))
-			ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-							errmsg("option \"max_attempts\" must be an integer from 1 to %d",
-								   ATTEMPTS_MAX)));
-		order->max_attempts = (int) n;
-	}
-}
-
-static void
-set(NullableDatum *arg, Datum value)
-{
-	arg->value = value;
-	arg->isnull = false;
+	order->max_attempts = llm_options_take_attempts(options, ATTEMPTS_DEFAULT, ATTEMPTS_MAX);
 }
 
 /* Raise what a call with these arguments would raise. Its model's name. */
@@ -122,7 +84,7 @@ read_arguments(LlmJobOrder *order, const NullableDatum *args)
 	memcpy(order->args, args, sizeof(order->args));
 	order->owner = GetUserId();
 	read_job_keys(order);
-	set(&order->args[0], PointerGetDatum(cstring_to_text("")));
+	llm_options_set(&order->args[0], PointerGetDatum(cstring_to_text("")));
 	if (!llm_options_read(&o, order->args, &f))
 		llm_failure_raise(&f);
 	if (o.n > 1)
@@ -131,13 +93,13 @@ read_arguments(LlmJobOrder *order, const NullableDatum *args)
 						errhint("Submit a job for each answer.")));
 	model = check_call(order->args);
 	order->rank = o.rest.has_priority ? -o.rest.priority : 0;
-	set(&order->args[LLM_ARG_MODEL], CStringGetTextDatum(model));
+	llm_options_set(&order->args[LLM_ARG_MODEL], CStringGetTextDatum(model));
 	if (o.has_max_tokens)
-		set(&order->args[LLM_ARG_MAX_TOKENS], Int32GetDatum(o.max_tokens));
+		llm_options_set(&order->args[LLM_ARG_MAX_TOKENS], Int32GetDatum(o.max_tokens));
 	if (o.has_temperature)
-		set(&order->args[LLM_ARG_TEMPERATURE], Float8GetDatum(o.temperature));
+		llm_options_set(&order->args[LLM_ARG_TEMPERATURE], Float8GetDatum(o.temperature));
 	if (o.has_seed)
-		set(&order->args[LLM_ARG_SEED], Int64GetDatum(o.seed));
+		llm_options_set(&order->args[LLM_ARG_SEED], Int64GetDatum(o.seed));
 	if (o.timeout_ms > 0)
 	{
 		NullableDatum *options = &order->args[LLM_ARG_OPTIONS];
@@ -145,8 +107,9 @@ read_arguments(LlmJobOrder *order, const NullableDatum *args)
 			DirectFunctionCall1(jsonb_in,
 								CStringGetDatum(psprintf("{\"timeout\": %d}", o.timeout_ms)));
 
-		set(options,
-			options->isnull ? timeout : DirectFunctionCall2(jsonb_concat, options->value, timeout));
+		llm_options_set(options, options->isnull
+									 ? timeout
+									 : DirectFunctionCall2(jsonb_concat, options->value, timeout));
 	}
 }
 
@@ -163,10 +126,10 @@ insert(LlmJobOrder *order, Datum prompt)
 
 	if (!llm_encoding_to_utf8(VARDATA_ANY(t), VARSIZE_ANY_EXHDR(t), &utf8, &n, &f))
 		llm_failure_raise(&f);
-	set(&order->args[0], PointerGetDatum(t));
+	llm_options_set(&order->args[0], PointerGetDatum(t));
 	if (!has_seed)
-		set(&order->args[LLM_ARG_SEED],
-			Int64GetDatum((int64) pg_prng_uint64(&pg_global_prng_state)));
+		llm_options_set(&order->args[LLM_ARG_SEED],
+						Int64GetDatum((int64) pg_prng_uint64(&pg_global_prng_state)));
 	id = llm_job_table_insert(order);
 	order->args[LLM_ARG_SEED].isnull = !has_seed;
 	llm_job_commit_note(order->owner, 0, false);

@@ -181,6 +181,29 @@ llm_job_table_cancel(int64 id)
 /* ---- the launcher's ---- */
 
 LlmJobLane *
+llm_job_table_select_lanes(LlmOwnedStatement *q, int *n)
+{
+	MemoryContext cxt = CurrentMemoryContext;
+	LlmOwnedUser before;
+	LlmJobLane *lanes;
+
+	llm_job_table_enter(&before);
+	*n = llm_owned_run(q, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
+	lanes = MemoryContextAlloc(cxt, sizeof(LlmJobLane) * Max(*n, 1));
+	for (int i = 0; i < *n; i++)
+	{
+		bool isnull;
+		Datum due = llm_owned_value(i, 3, &isnull);
+
+		lanes[i].owner = DatumGetObjectId(llm_owned_get(i, 1));
+		lanes[i].task = DatumGetInt64(llm_owned_get(i, 2));
+		lanes[i].due = isnull ? DT_NOEND : DatumGetTimestampTz(due);
+	}
+	llm_owned_leave(&before);
+	return lanes;
+}
+
+LlmJobLane *
 llm_job_table_lanes(int *n)
 {
 	/* Jumps from one (owner, rank, model) to the next through the index: the number of jobs plays no
@@ -193,29 +216,15 @@ llm_job_table_lanes(int *n)
 		"SELECT owner, rank, model FROM llm.job_queue AS q WHERE q.finished IS NULL "
 		"AND (q.owner, q.rank, q.model) > (l.owner, l.rank, l.model) "
 		"ORDER BY q.owner, q.rank, q.model LIMIT 1) AS n) "
-		"SELECT l.owner, min((SELECT due FROM llm.job_queue AS q WHERE q.finished IS NULL "
+		"SELECT l.owner, 0::bigint, min((SELECT due FROM llm.job_queue AS q WHERE q.finished IS "
+		"NULL "
 		"AND q.owner = l.owner AND q.rank = l.rank AND q.model = l.model AND q.state = 'queued' "
 		"ORDER BY due LIMIT 1)) "
 		"FROM lanes AS l GROUP BY l.owner ORDER BY l.owner",
 		0,
 		{0}};
-	MemoryContext cxt = CurrentMemoryContext;
-	LlmOwnedUser before;
-	LlmJobLane *lanes;
 
-	llm_job_table_enter(&before);
-	*n = llm_owned_run(&q, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
-	lanes = MemoryContextAllocZero(cxt, sizeof(LlmJobLane) * Max(*n, 1));
-	for (int i = 0; i < *n; i++)
-	{
-		bool isnull;
-		Datum due = llm_owned_value(i, 2, &isnull);
-
-		lanes[i].owner = DatumGetObjectId(llm_owned_get(i, 1));
-		lanes[i].due = isnull ? DT_NOEND : DatumGetTimestampTz(due);
-	}
-	llm_owned_leave(&before);
-	return lanes;
+	return llm_job_table_select_lanes(&q, n);
 }
 
 Oid *

@@ -79,6 +79,8 @@ typedef struct LlmJobLane
 
 /* One per owner with unfinished jobs, in the order of owners: [*n] in CurrentMemoryContext. */
 extern LlmJobLane *llm_job_table_lanes(int *n);
+/* Those that q gives: owner, task, due. */
+extern LlmJobLane *llm_job_table_select_lanes(LlmOwnedStatement *q, int *n);
 /* Owners with running jobs, [*n] in CurrentMemoryContext. */
 extern Oid *llm_job_table_running(int *n);
 /* Running jobs of an owner whose worker is gone are queued again: at once the first time, then later

@@ -105,8 +105,7 @@ llm_standing_ddl_create(int64 id, Oid relid)
 	bool any = false;
 	ListCell *lc;
 
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
+	SPI_connect();
 	foreach (lc, relids)
 	{
 		char relkind = get_rel_relkind(lfirst_oid(lc));

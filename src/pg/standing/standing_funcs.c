@@ -35,7 +35,6 @@
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/plancache.h"
 #include "utils/rel.h"
@@ -266,8 +265,7 @@ try_query(const LlmEnrichTarget *t, const char *sql, MemoryContext cxt)
 	Datum sources;
 	MemoryContext old;
 
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
+	SPI_connect();
 	plan = SPI_prepare(sql, 0, NULL);
 	if (plan == NULL)
 		elog(ERROR, "could not prepare \"%s\": %s", sql, SPI_result_code_string(SPI_result));
@@ -325,13 +323,6 @@ check_circle(const LlmStandingDef *def)
 				 errdetail("Other enrichments of the table would go round in a circle with it.")));
 }
 
-static void
-keep(NullableDatum *arg, Datum value)
-{
-	arg->value = value;
-	arg->isnull = false;
-}
-
 /* The worker has no settings for calls: what those of this session say for args, of a call, is kept as an argument. The
  * model in any case, so that one more does not make a question of it. */
 static void
@@ -345,13 +336,13 @@ keep_settings(LlmStandingDef *def, const NullableDatum *args)
 		model = llm_catalog_find_model(o.model, true, &f);
 	if (model == NULL)
 		llm_failure_raise(&f);
-	keep(&def->args[LLM_ARG_MODEL], CStringGetTextDatum(model->name));
+	llm_options_set(&def->args[LLM_ARG_MODEL], CStringGetTextDatum(model->name));
 	if (def->id != 0) /* is altered: what is not given stays */
 		return;
 	if (o.has_max_tokens)
-		keep(&def->args[LLM_ARG_MAX_TOKENS], Int32GetDatum(o.max_tokens));
+		llm_options_set(&def->args[LLM_ARG_MAX_TOKENS], Int32GetDatum(o.max_tokens));
 	if (o.has_temperature)
-		keep(&def->args[LLM_ARG_TEMPERATURE], Float8GetDatum(o.temperature));
+		llm_options_set(&def->args[LLM_ARG_TEMPERATURE], Float8GetDatum(o.temperature));
 }
 
 /* Raise what is wrong with a definition for its owner, and find out what it reads. It is looked at as the owner,

@@ -29,22 +29,9 @@ llm_standing_queue_lanes(int *n)
 		"WHERE d.active AND (d.backfill OR q.due IS NOT NULL) ORDER BY d.id",
 		0,
 		{0}};
-	MemoryContext cxt = CurrentMemoryContext;
-	LlmOwnedUser before;
-	LlmJobLane *out;
 
-	llm_job_table_enter(&before);
-	(void) llm_owned_run(&gone, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
-	*n = llm_owned_run(&lanes, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
-	out = MemoryContextAlloc(cxt, sizeof(LlmJobLane) * Max(*n, 1));
-	for (int i = 0; i < *n; i++)
-	{
-		out[i].owner = DatumGetObjectId(llm_owned_get(i, 1));
-		out[i].task = DatumGetInt64(llm_owned_get(i, 2));
-		out[i].due = DatumGetTimestampTz(llm_owned_get(i, 3));
-	}
-	llm_owned_leave(&before);
-	return out;
+	(void) llm_job_table_run(&gone, NULL, NULL, LLM_OWNED_OF_TRANSACTION);
+	return llm_job_table_select_lanes(&lanes, n);
 }
 
 /* ---- looking ---- */

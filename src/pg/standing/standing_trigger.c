@@ -270,8 +270,7 @@ queue_rows(int64 id, const char *sql, TriggerData *t)
 	int nest_level;
 	Portal portal;
 
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
+	SPI_connect();
 	if (SPI_register_trigger_data(t) < 0)
 		elog(ERROR, "SPI_register_trigger_data failed");
 	nest_level = NewGUCNestLevel();

@@ -102,8 +102,7 @@ llm_standing_begin(LlmStanding *s, const char *activity)
 		llm_job_process_end();
 		return false;
 	}
-	if (SPI_connect() != SPI_OK_CONNECT)
-		elog(ERROR, "SPI_connect failed");
+	SPI_connect();
 	MemoryContextReset(s->e.work);
 	MemoryContextSwitchTo(s->e.work);
 	return true;
