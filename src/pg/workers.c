@@ -449,7 +449,14 @@ llm_workers_pause(Oid role, int64 task, const char *reason, int ms)
 	if (w == NULL)
 		w = enter(MyDatabaseId, role, task);
 	if (w != NULL && w->state != LLM_WORKER_RUNNING && w->state != LLM_WORKER_STARTING)
+	{
+		TimestampTz since = w->since;
+		bool again = w->state == LLM_WORKER_PAUSED;
+
 		pause_for(w, reason, ms);
+		if (again)
+			w->since = since; /* it is one pause */
+	}
 	LWLockRelease(table->lock);
 }
 

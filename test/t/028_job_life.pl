@@ -264,6 +264,18 @@ $node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREI
 	llm_is_well($node, 'owners');
 }
 
+# One whose job takes very long, and that was asked to make room, is not what others wait for.
+{
+	my $long = one(q{SET ROLE a; SELECT llm_job_submit('@slow=20 @tokens=3900 x', max_tokens => 3900)});
+	ok(llm_wait_for(sub { one("SELECT llm_job_status($long)") eq 'running' }), 'a job takes very long');
+	one("SET ROLE r$_; SELECT count(*) FROM llm_job_submit(array_fill('x'::text, ARRAY[15000]))") foreach 1 .. 3;
+	my $last = one(q{SET ROLE r4; SELECT llm_job_submit('small')});
+	is(one("SELECT llm_job_wait($last, '20 s')"), 'done', 'an owner with a small job is served beside that, and three with many');
+	is(one("SELECT llm_job_status($long), count(*) > 3000 FROM llm.jobs WHERE finished IS NULL"), 'running|t', 'which are not done yet');
+	$node->safe_psql($db, 'SELECT llm_job_cancel(id) FROM llm.jobs WHERE finished IS NULL');
+	llm_is_well($node, 'a long job');
+}
+
 # A model whose requests take long does not stop the other models of the same owner.
 {
 	$node->safe_psql($db, q{SELECT llm_model_register('amber', 'echo:', '{"context_length": 4000}'), llm_model_register('zinc', 'echo:', '{"context_length": 3000}')});
