@@ -412,7 +412,8 @@ CREATE TABLE llm.enrich_queue (
 	enrichment bigint NOT NULL,
 	due timestamptz NOT NULL,
 	hash bigint NOT NULL, -- of the key: all entries of a row are done together
-	key jsonb NOT NULL
+	key jsonb NOT NULL, -- {} = rows whose keys are not known
+	only_null boolean NOT NULL -- the row is done when its target is not NULL, whoever wrote that
 ) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
 CREATE UNIQUE INDEX enrich_queue_order ON llm.enrich_queue (enrichment, due, id);

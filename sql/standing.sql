@@ -5,11 +5,11 @@
 \i :prepare
 SET client_min_messages = notice;
 
--- No worker in this test: what is queued stays. Keys since the last look, with the enrichment's name.
+-- No worker in this test: what is queued stays. Keys since the last look, with the enrichment's name; ? = only while the target is NULL.
 SELECT llm_enrich_pause(name) FROM llm.enrichments;
 CREATE FUNCTION queued() RETURNS TABLE (name name, keys text) LANGUAGE sql AS $$
-	WITH taken AS (DELETE FROM llm.enrich_queue RETURNING enrichment, key, id, hash = jsonb_hash_extended(key, 0) AND due <= clock_timestamp() AS fine)
-	SELECT d.name, string_agg(t.key::text || CASE WHEN fine THEN '' ELSE ' wrong' END, ' ' ORDER BY t.key, t.id)
+	WITH taken AS (DELETE FROM llm.enrich_queue RETURNING enrichment, key, id, only_null, hash = jsonb_hash_extended(key, 0) AND due <= clock_timestamp() AS fine)
+	SELECT d.name, string_agg(t.key::text || CASE WHEN only_null THEN '?' ELSE '' END || CASE WHEN fine THEN '' ELSE ' wrong' END, ' ' ORDER BY t.key, t.id)
 	FROM taken t LEFT JOIN llm.enrichment_defs d ON d.id = t.enrichment GROUP BY 1 ORDER BY 1
 $$;
 CREATE FUNCTION paused(name name, relation regclass, target name, prompt text DEFAULT NULL, expr text DEFAULT NULL, filter text DEFAULT NULL) RETURNS void LANGUAGE sql AS $$
@@ -42,6 +42,7 @@ UPDATE docs SET body = body || CASE id WHEN 2 THEN '!' ELSE '' END;
 SELECT * FROM queued();
 UPDATE docs SET lang = NULL WHERE id = 1;
 UPDATE docs SET summary = NULL WHERE id = 3;
+UPDATE docs SET summary = NULL, lang = 'fr' WHERE id = 3;
 UPDATE docs SET id = 20 WHERE id = 2;
 SELECT * FROM queued();
 COPY docs (id, body, lang) FROM STDIN;
@@ -134,6 +135,9 @@ CREATE TABLE moving2 PARTITION OF moving FOR VALUES IN (2);
 SELECT paused('moving', 'moving', 'v', prompt => '{body}');
 CREATE TEMPORARY TABLE moving3 (id int);
 CREATE TABLE moving3 PARTITION OF moving FOR VALUES IN (3);
+CREATE TABLE stranger (id int);
+CREATE TABLE IF NOT EXISTS stranger PARTITION OF moving FOR VALUES IN (4);
+SELECT count(*) FROM pg_trigger WHERE tgrelid = 'stranger'::regclass;
 INSERT INTO public.moving3 VALUES (3, 3);
 SELECT * FROM queued();
 DROP TABLE moving3, public.moving3;

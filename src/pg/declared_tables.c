@@ -80,7 +80,8 @@ static const Column enrichment_defs[] = {
 };
 static const Column enrich_queue[] = {
 	{"id", INT8OID},   {"enrichment", INT8OID}, {"due", TIMESTAMPTZOID},
-	{"hash", INT8OID}, {"key", JSONBOID},       {NULL, 0},
+	{"hash", INT8OID}, {"key", JSONBOID},       {"only_null", BOOLOID},
+	{NULL, 0},
 };
 
 static const struct

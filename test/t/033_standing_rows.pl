@@ -31,6 +31,13 @@ is(one(q{SELECT sum(pending) FROM llm.enrichments}), '0', 'what a prepared trans
 $node->safe_psql('postgres', q{COMMIT PREPARED 'p'});
 ok(llm_wait_for(sub { one(q{SELECT c FROM d WHERE id = 200}) eq 'C two hundred' }), 'before it is committed');
 $node->safe_psql('postgres', q{SELECT llm_enrich_drop(name) FROM llm.enrichments; DROP TABLE d CASCADE});
+# one that is handed whole rows, beside a trigger that updates the row for each value
+$node->safe_psql('postgres', q{CREATE TABLE l (id int PRIMARY KEY, body text, n int DEFAULT 0, a text); INSERT INTO l VALUES (1, 'x'); CREATE FUNCTION of_l(l) RETURNS text LANGUAGE sql AS 'SELECT $1.body';
+	CREATE FUNCTION bump() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN UPDATE l SET n = n + 1 WHERE id = NEW.id; RETURN NULL; END'; CREATE TRIGGER bump AFTER UPDATE OF a ON l FOR EACH ROW EXECUTE FUNCTION bump();
+	SELECT llm_enrich_create('l', 'l', 'a', expr => 'of_l(l)')});
+ok(idle(), 'a row is done');
+ok(!llm_wait_for(sub { one('SELECT n <> 1 FROM l') eq 't' }, 1.5), 'once');
+$node->safe_psql('postgres', q{SELECT llm_enrich_drop('l'); DROP TABLE l CASCADE});
 
 # ---- memory: many rows in one statement, in a backend that stays ----
 

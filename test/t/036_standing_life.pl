@@ -100,6 +100,42 @@ ok(idle(), 'workers end when there is nothing to do');
 	soon(q{SELECT count(*) = 0 FROM llm.enrichment_defs}, 'what is for a table that is dropped is removed');
 }
 
+{
+	# an entry of a new row, or of one whose value was taken away, is over when the row has a value
+	$node->safe_psql('postgres', q{
+		CREATE TABLE hand (id int PRIMARY KEY, body text, a text);
+		INSERT INTO hand VALUES (1, 'one', 'old'), (2, 'two', 'old'), (3, 'three', NULL);
+		SELECT llm_enrich_create('hand', 'hand', 'a', prompt => '{body}', backfill => false), llm_enrich_pause('hand');
+		INSERT INTO hand SELECT i, 'new ' || i FROM generate_series(4, 8) i;
+		UPDATE hand SET a = NULL WHERE id = 1; UPDATE hand SET body = 'changed' WHERE id IN (2, 5);
+		UPDATE hand SET a = 'mine' WHERE id IN (1, 2, 4, 5);
+		CALL llm_enrich('hand', 'a', prompt => 'called {body}', filter => 'id IN (6, 7)');
+		SELECT llm_enrich_resume('hand')});
+	soon(q{SELECT pending = 0 AND a = 'new 8' FROM llm.enrichments, hand WHERE name = 'hand' AND id = 8}, 'all is done');
+	is(one(q{SELECT string_agg(concat_ws(' ', id, a), ', ' ORDER BY id) FROM hand}), '1 mine, 2 changed, 3, 4 mine, 5 changed, 6 called new 6, 7 called new 7, 8 new 8',
+		'a value by hand or by a call stays, unless a source has changed');
+	# a pause of the worker's does not make a backfill of it
+	$node->safe_psql('postgres', q{ALTER TABLE hand RENAME body TO words; INSERT INTO hand VALUES (9, 'nine')});
+	soon(q{SELECT state = 'paused' FROM llm.enrichments WHERE name = 'hand'}, 'paused by the worker');
+	$node->safe_psql('postgres', q{ALTER TABLE hand RENAME words TO body; SELECT llm_enrich_resume('hand')});
+	soon(q{SELECT a = 'nine' FROM hand WHERE id = 9}, 'what was queued meanwhile is done');
+	# rows whose keys nobody knows: the table has none, then another one
+	$node->safe_psql('postgres', q{ALTER TABLE hand DROP CONSTRAINT hand_pkey; INSERT INTO hand VALUES (10, 'ten')});
+	soon(q{SELECT state = 'paused' AND reason LIKE '%no primary key%' FROM llm.enrichments WHERE name = 'hand'}, 'no key');
+	$node->safe_psql('postgres', q{ALTER TABLE hand ADD PRIMARY KEY (id); SELECT llm_enrich_resume('hand')});
+	soon(q{SELECT state = 'paused' AND reason LIKE 'rows were written while their table had no primary key%' FROM llm.enrichments WHERE name = 'hand'}, 'then there are rows that were not queued');
+	$node->safe_psql('postgres', q{SELECT llm_enrich_resume('hand'); INSERT INTO hand VALUES (11, 'eleven')});
+	soon(q{SELECT a = 'eleven' FROM hand WHERE id = 11}, 'which is said once');
+	is(one(q{SELECT string_agg(id::text, ' ' ORDER BY id) FROM hand WHERE a IS NULL}), '3 10', 'and decided by nobody but the owner');
+	$node->safe_psql('postgres', q{SELECT llm_enrich_pause('hand'); INSERT INTO hand VALUES (12, 'twelve'); ALTER TABLE hand DROP CONSTRAINT hand_pkey; ALTER TABLE hand ADD PRIMARY KEY (body, id);
+		SELECT llm_enrich_resume('hand')});
+	soon(q{SELECT state = 'paused' AND reason LIKE '%or another one%' FROM llm.enrichments WHERE name = 'hand'}, 'keys of another key');
+	$node->safe_psql('postgres', q{UPDATE hand SET a = NULL; SELECT llm_enrich_resume('hand', backfill => true)});
+	soon(q{SELECT count(*) FILTER (WHERE a = body) = 12 FROM hand}, 'a backfill finds them');
+	soon(q{SELECT state = 'active' AND pending = 0 FROM llm.enrichments WHERE name = 'hand'}, 'and ends');
+	$node->safe_psql('postgres', q{SELECT llm_enrich_drop('hand')});
+}
+
 # ---- failures ----
 
 {

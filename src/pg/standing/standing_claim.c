@@ -48,6 +48,7 @@ typedef struct Taken
 	LlmStandingEntries *entries; /* [n] */
 	int *n_wanted;               /* [n] rows that are to be done */
 	int *n_claimed;              /* [n] of them: those in work */
+	bool unknown;                /* some are not keys of this table */
 	int n_found;
 	LlmStandingFound *found; /* [n_found] */
 } Taken;
@@ -89,22 +90,37 @@ static void
 find(LlmStanding *s, Taken *t, LlmEnrichList *list)
 {
 	Datum *keys = palloc(sizeof(Datum) * t->n);
+	bool *seen = palloc0(sizeof(bool) * t->n);
 	LlmEnrichPlace *places;
+	int *of; /* places' keys */
 	bool *wanted;
+	int n_gone = 0;
+	int n = 0;
 
 	for (int i = 0; i < t->n; i++)
 		keys[i] = t->entries[i].key;
 	t->found = llm_standing_keys_find(s->e.target, &s->find, keys, t->n, &t->n_found);
 	places = palloc(sizeof(LlmEnrichPlace) * Max(t->n_found, 1));
+	of = palloc(sizeof(int) * Max(t->n_found, 1));
 	for (int i = 0; i < t->n_found; i++)
-		places[i] = t->found[i].place;
-	wanted = llm_enrich_look_wanted(&s->e, true, places, t->n_found);
+	{
+		seen[t->found[i].key] = true;
+		if (t->found[i].has_value && t->entries[t->found[i].key].only_null)
+			continue;
+		of[n] = t->found[i].key;
+		places[n++] = t->found[i].place;
+	}
+	for (int i = 0; i < t->n; i++)
+		if (!seen[i])
+			keys[n_gone++] = keys[i];
+	t->unknown = !llm_standing_keys_fit(s->e.target, keys, n_gone);
+	wanted = llm_enrich_look_wanted(&s->e, true, places, n);
 	list->places = places;
-	for (int i = 0; i < t->n_found; i++)
+	for (int i = 0; i < n; i++)
 	{
 		if (!wanted[i])
 			continue;
-		t->n_wanted[t->found[i].key]++;
+		t->n_wanted[of[i]]++;
 		places[list->n++] = places[i];
 	}
 	qsort(t->found, t->n_found, sizeof(LlmStandingFound), compare_found);
@@ -125,13 +141,38 @@ attach_taken(LlmStanding *s, Taken *t, int from)
 	}
 }
 
+/* Rows were written whose keys are not known: the table had no primary key, or another one. A backfill begins anew,
+ * and finds those of them that have no value; without one it is its owner's to say whether to look for these. False
+ * when that cannot be done now: the definition is being changed. */
+static bool
+meet_unknown(LlmStanding *s)
+{
+	static const char reason[] =
+		"rows were written while their table had no primary key, or another one "
+		"(llm_enrich_resume with backfill => true finds those without a value)";
+
+	if (s->backfill)
+	{
+		s->in_pass = false;
+		s->e.list.n = s->e.list.next = 0;
+		return true;
+	}
+	if (llm_standing_defs_version(s->id, true) != s->version)
+		return false;
+	llm_standing_defs_pause(s->id, reason);
+	ereport(LOG, (errmsg("llm_infer: enrichment " INT64_FORMAT " is paused: %s", s->id, reason)));
+	s->over = true;
+	return true;
+}
+
 static bool
 claim_queue(LlmStanding *s, int n)
 {
 	LlmStandingChanges changes = {.id = s->id};
 	LlmEnrichList list = {.again = true};
 	int from = s->e.n_rows;
-	Taken t;
+	bool settled;
+	Taken t = {0};
 
 	if (!s->queue_more || !llm_standing_begin(s, "claiming changed rows"))
 		return false;
@@ -144,15 +185,17 @@ claim_queue(LlmStanding *s, int n)
 			llm_enrich_rows_claim(&s->e, &list, n);
 		attach_taken(s, &t, from);
 	}
-	/* for want of memory: these are found again */
-	if (list.next < list.n)
+	/* else, for want of memory, these are found again */
+	settled = list.next == list.n && (!t.unknown || meet_unknown(s));
+	if (!settled)
 		s->place.go_on = false;
-	for (int i = 0; i < t.n && list.next == list.n; i++)
+	for (int i = 0; i < t.n && settled; i++)
 	{
 		if (t.n_claimed[i] == 0)
 			llm_standing_queue_remove(&changes, &t.entries[i]);
 		if (t.n_claimed[i] < t.n_wanted[i])
-			llm_standing_queue_add(&changes, t.entries[i].key, LLM_STANDING_LATE_MS);
+			llm_standing_queue_add(&changes, t.entries[i].key, t.entries[i].only_null,
+								   LLM_STANDING_LATE_MS);
 	}
 	llm_standing_queue_change(&changes);
 	llm_standing_end(s);

@@ -14,6 +14,7 @@ typedef struct LlmStanding
 {
 	int64 id;
 	TransactionId version; /* of the definition that was read */
+	Oid key;               /* the constraint: the SQL has its columns */
 	bool over;             /* it is not that any more: to end */
 	LlmEnrich e;           /* its list is the backfill's */
 

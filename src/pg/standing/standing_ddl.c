@@ -149,14 +149,19 @@ llm_standing_ddl_drop(int64 id, Oid relid)
 	free_object_addresses(triggers);
 }
 
+static bool
+inherits(Oid relid, Oid ancestor)
+{
+	Oid below = get_rel_type_id(relid);
+	Oid above = get_rel_type_id(ancestor);
+
+	return OidIsValid(below) && OidIsValid(above) && typeInheritsFrom(below, above);
+}
+
 bool
 llm_standing_ddl_concerns(const LlmStandingDef *def, Oid relid)
 {
-	Oid below = get_rel_type_id(relid);
-	Oid above = get_rel_type_id(def->relation);
-
-	return relid == def->relation ||
-		   (OidIsValid(below) && OidIsValid(above) && typeInheritsFrom(below, above));
+	return relid == def->relation || inherits(relid, def->relation);
 }
 
 /* ---- the hook ---- */
@@ -193,7 +198,8 @@ follow_attach(Oid relid, Oid parent)
 {
 	ListCell *lc;
 
-	if (is_temporary(relid))
+	/* CREATE TABLE IF NOT EXISTS may have found another table */
+	if (is_temporary(relid) || !inherits(relid, parent))
 		return;
 	foreach (lc, ids_of(parent))
 		(void) llm_standing_ddl_create(*(int64 *) lfirst(lc), relid);

@@ -55,8 +55,7 @@ extern bool llm_standing_defs_insert(LlmStandingDef *def);
 /* Write one again, all but its id, owner and relation. False as above. */
 extern bool llm_standing_defs_update(const LlmStandingDef *def);
 
-/* Pause one, with what the owner should know and do. It stays so until llm_enrich_resume, after
- * which rows without a value are looked for. */
+/* Pause one, with what the owner should know and do. It stays so until llm_enrich_resume; rows go on being queued. */
 extern void llm_standing_defs_pause(int64 id, const char *reason);
 
 /* Its rows have been looked for. */

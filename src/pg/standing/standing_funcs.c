@@ -581,8 +581,8 @@ llm_enrich_retry_failed(PG_FUNCTION_ARGS)
 {
 	static LlmOwnedStatement q = {
 		"WITH failed AS (DELETE FROM llm.enrich_failures WHERE relation = $2 AND target = $3 "
-		"RETURNING key) INSERT INTO llm.enrich_queue (enrichment, due, hash, key) "
-		"SELECT $1, clock_timestamp(), jsonb_hash_extended(key, 0), key FROM failed",
+		"RETURNING key) INSERT INTO llm.enrich_queue (enrichment, due, hash, key, only_null) "
+		"SELECT $1, clock_timestamp(), jsonb_hash_extended(key, 0), key, false FROM failed",
 		3,
 		{INT8OID, OIDOID, NAMEOID}};
 	LlmStandingDef *def;

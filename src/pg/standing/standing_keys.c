@@ -10,10 +10,12 @@
 
 #include "access/genam.h"
 #include "access/stratnum.h"
+#include "access/sysattr.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
+#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -79,8 +81,10 @@ write_query(const LlmEnrichTarget *t)
 	return psprintf(
 		"SELECT llm_list.i, llm_row.* FROM pg_catalog.unnest($1) WITH ORDINALITY AS "
 		"llm_list (key, i), LATERAL pg_catalog.jsonb_to_record(llm_list.key) AS %s (%s), "
-		"LATERAL (SELECT %s.tableoid, %s.ctid FROM %s WHERE %s) AS llm_row (t, c)",
-		from, columns.data, t->alias, t->alias, t->table, condition.data);
+		"LATERAL (SELECT %s.tableoid, %s.ctid, NOT (%s IS NULL) FROM %s WHERE %s) AS llm_row (t, "
+		"c, "
+		"v)",
+		from, columns.data, t->alias, t->alias, t->value, t->table, condition.data);
 }
 
 LlmStandingFound *
@@ -103,7 +107,31 @@ llm_standing_keys_find(const LlmEnrichTarget *t, LlmOwnedStatement *q, Datum *ke
 		found[i].key = (int) DatumGetInt64(llm_owned_get(i, 1)) - 1;
 		found[i].place.table = DatumGetObjectId(llm_owned_get(i, 2));
 		ItemPointerCopy((ItemPointer) DatumGetPointer(llm_owned_get(i, 3)), &found[i].place.tid);
+		found[i].has_value = DatumGetBool(llm_owned_get(i, 4));
 	}
 	SPI_freetuptable(SPI_tuptable);
 	return found;
+}
+
+bool
+llm_standing_keys_fit(const LlmEnrichTarget *t, Datum *keys, int n)
+{
+	Oid constraint;
+	Bitmapset *columns = get_primary_key_attnos(t->relid, true, &constraint);
+	int column = -1;
+
+	for (int i = 0; i < n; i++)
+		if (JB_ROOT_COUNT(DatumGetJsonbP(keys[i])) != (uint32) bms_num_members(columns))
+			return false;
+	while ((column = bms_next_member(columns, column)) >= 0)
+	{
+		AttrNumber attno = (AttrNumber) (column + FirstLowInvalidHeapAttributeNumber);
+		const char *name = get_attname(t->relid, attno, false);
+
+		for (int i = 0; i < n; i++)
+			if (getKeyJsonValueFromContainer(&DatumGetJsonbP(keys[i])->root, name,
+											 (int) strlen(name), NULL) == NULL)
+				return false;
+	}
+	return true;
 }

@@ -59,7 +59,7 @@ take(int64 id, Datum without, LlmStandingPlace *place, int *n)
 		"WHERE enrichment = $1 AND due <= $2 AND (due, id) > ($3, $4) AND hash <> ALL ($5) "
 		"ORDER BY enrichment, due, id LIMIT $6), "
 		"last AS (SELECT due, id FROM head ORDER BY due DESC, id DESC LIMIT 1) "
-		"SELECT q.hash, q.key, array_agg(q.id), last.due, last.id "
+		"SELECT q.hash, q.key, array_agg(q.id), bool_and(q.only_null), last.due, last.id "
 		"FROM (SELECT DISTINCT hash FROM head) AS h "
 		"JOIN llm.enrich_queue AS q ON q.enrichment = $1 AND q.hash = h.hash, last "
 		"GROUP BY q.hash, q.key, last.due, last.id ORDER BY min(q.due), min(q.id)",
@@ -84,12 +84,13 @@ take(int64 id, Datum without, LlmStandingPlace *place, int *n)
 		out[i].hash = DatumGetInt64(llm_owned_get(i, 1));
 		out[i].key = PointerGetDatum(PG_DETOAST_DATUM_COPY(llm_owned_get(i, 2)));
 		read_ids(&out[i], llm_owned_get(i, 3));
+		out[i].only_null = DatumGetBool(llm_owned_get(i, 4));
 	}
 	place->go_on = *n > 0;
 	if (*n > 0)
 	{
-		place->due = DatumGetTimestampTz(llm_owned_get(0, 4));
-		place->id = DatumGetInt64(llm_owned_get(0, 5));
+		place->due = DatumGetTimestampTz(llm_owned_get(0, 5));
+		place->id = DatumGetInt64(llm_owned_get(0, 6));
 	}
 	llm_owned_leave(&before);
 	MemoryContextSwitchTo(cxt);
@@ -119,7 +120,8 @@ LlmStandingEntries *
 llm_standing_queue_find(int64 id, Datum *keys, int n)
 {
 	static LlmOwnedStatement q = {
-		"SELECT k.i, q.hash, array_agg(q.id) FROM unnest($2) WITH ORDINALITY AS k (key, i) "
+		"SELECT k.i, q.hash, array_agg(q.id), bool_and(q.only_null) FROM unnest($2) WITH "
+		"ORDINALITY AS k (key, i) "
 		"JOIN llm.enrich_queue AS q ON q.enrichment = $1 "
 		"AND q.hash = jsonb_hash_extended(k.key, 0) AND q.key = k.key GROUP BY k.i, q.hash",
 		2,
@@ -139,6 +141,7 @@ llm_standing_queue_find(int64 id, Datum *keys, int n)
 
 		e->hash = DatumGetInt64(llm_owned_get(row, 2));
 		read_ids(e, llm_owned_get(row, 3));
+		e->only_null = DatumGetBool(llm_owned_get(row, 4));
 	}
 	llm_owned_leave(&before);
 	MemoryContextSwitchTo(cxt);
@@ -158,25 +161,28 @@ llm_standing_queue_rename(int64 id, const char *column, const char *name)
 		{INT8OID, TEXTOID, TEXTOID}};
 	Datum values[] = {Int64GetDatum(id), CStringGetTextDatum(column), CStringGetTextDatum(name)};
 
-	(void) llm_job_table_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
+	(void) llm_job_table_run(&q, values, NULL, LLM_OWNED_OF_NOW_WRITE);
 }
 
-/* Room for n more of two arrays, in CurrentMemoryContext. */
+/* Make room for n more in arrays, in CurrentMemoryContext. */
 static void
-make_room(Datum **a, Datum **b, int *room, int used, int n)
+make_room(Datum **const *arrays, int n_arrays, int *room, int used, int n)
 {
 	if (used + n <= *room)
 		return;
 	n = Max(Max(*room * 2, used + n), 64);
-	*a = *room == 0 ? palloc(sizeof(Datum) * n) : repalloc(*a, sizeof(Datum) * n);
-	*b = *room == 0 ? palloc(sizeof(Datum) * n) : repalloc(*b, sizeof(Datum) * n);
+	for (int i = 0; i < n_arrays; i++)
+		*arrays[i] =
+			*room == 0 ? palloc(sizeof(Datum) * n) : repalloc(*arrays[i], sizeof(Datum) * n);
 	*room = n;
 }
 
 void
 llm_standing_queue_remove(LlmStandingChanges *c, const LlmStandingEntries *entries)
 {
-	make_room(&c->hashes, &c->ids, &c->room_removed, c->n_removed, entries->n);
+	Datum **arrays[] = {&c->hashes, &c->ids};
+
+	make_room(arrays, lengthof(arrays), &c->room_removed, c->n_removed, entries->n);
 	for (int i = 0; i < entries->n; i++)
 	{
 		c->hashes[c->n_removed] = Int64GetDatum(entries->hash);
@@ -185,10 +191,13 @@ llm_standing_queue_remove(LlmStandingChanges *c, const LlmStandingEntries *entri
 }
 
 void
-llm_standing_queue_add(LlmStandingChanges *c, Datum key, int ms)
+llm_standing_queue_add(LlmStandingChanges *c, Datum key, bool only_null, int ms)
 {
-	make_room(&c->keys, &c->dues, &c->room_added, c->n_added, 1);
+	Datum **arrays[] = {&c->keys, &c->dues, &c->only_null};
+
+	make_room(arrays, lengthof(arrays), &c->room_added, c->n_added, 1);
 	c->keys[c->n_added] = key;
+	c->only_null[c->n_added] = BoolGetDatum(only_null);
 	c->dues[c->n_added++] =
 		TimestampTzGetDatum(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms));
 }
@@ -201,12 +210,13 @@ llm_standing_queue_change(LlmStandingChanges *c)
 		"WHERE q.enrichment = $1 AND q.hash = r.hash AND q.id = r.id",
 		3,
 		{INT8OID, INT8ARRAYOID, INT8ARRAYOID}};
-	static LlmOwnedStatement add = {"INSERT INTO llm.enrich_queue (enrichment, due, hash, key) "
-									"SELECT $1, n.due, jsonb_hash_extended(n.key, 0), n.key "
-									"FROM unnest($2, $3) AS n (key, due)",
-									3,
-									{INT8OID, JSONBARRAYOID, TIMESTAMPTZARRAYOID}};
-	Datum values[3] = {Int64GetDatum(c->id)};
+	static LlmOwnedStatement add = {
+		"INSERT INTO llm.enrich_queue (enrichment, due, hash, key, only_null) "
+		"SELECT $1, n.due, jsonb_hash_extended(n.key, 0), n.key, n.only_null "
+		"FROM unnest($2, $3, $4) AS n (key, due, only_null)",
+		4,
+		{INT8OID, JSONBARRAYOID, TIMESTAMPTZARRAYOID, BOOLARRAYOID}};
+	Datum values[4] = {Int64GetDatum(c->id)};
 	LlmOwnedUser before;
 
 	if (c->n_removed == 0 && c->n_added == 0)
@@ -222,6 +232,7 @@ llm_standing_queue_change(LlmStandingChanges *c)
 	{
 		values[1] = llm_owned_array(c->keys, c->n_added, JSONBOID);
 		values[2] = llm_owned_array(c->dues, c->n_added, TIMESTAMPTZOID);
+		values[3] = llm_owned_array(c->only_null, c->n_added, BOOLOID);
 		(void) llm_owned_run(&add, values, NULL, LLM_OWNED_OF_TRANSACTION);
 	}
 	llm_owned_leave(&before);

@@ -22,7 +22,8 @@ extern LlmJobLane *llm_standing_queue_lanes(int *n);
 typedef struct LlmStandingEntries
 {
 	int64 hash;
-	Datum key; /* jsonb */
+	Datum key;      /* jsonb */
+	bool only_null; /* all of them: nothing is to be done for them when the row has a value */
 	int n;
 	int64 *ids; /* [n] */
 } LlmStandingEntries;
@@ -54,15 +55,16 @@ typedef struct LlmStandingChanges
 	int n_added;
 	int room_removed;
 	int room_added;
-	Datum *hashes; /* [n_removed] int8 */
-	Datum *ids;    /* [n_removed] int8 */
-	Datum *keys;   /* [n_added] jsonb */
-	Datum *dues;   /* [n_added] timestamptz */
+	Datum *hashes;    /* [n_removed] int8 */
+	Datum *ids;       /* [n_removed] int8 */
+	Datum *keys;      /* [n_added] jsonb */
+	Datum *dues;      /* [n_added] timestamptz */
+	Datum *only_null; /* [n_added] bool */
 } LlmStandingChanges;
 
 extern void llm_standing_queue_remove(LlmStandingChanges *c, const LlmStandingEntries *entries);
 /* A new entry, due in ms. */
-extern void llm_standing_queue_add(LlmStandingChanges *c, Datum key, int ms);
+extern void llm_standing_queue_add(LlmStandingChanges *c, Datum key, bool only_null, int ms);
 /* Make them. */
 extern void llm_standing_queue_change(LlmStandingChanges *c);
 

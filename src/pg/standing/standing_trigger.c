@@ -164,7 +164,7 @@ append_rows(StringInfo sql, const char *table, const char *key, const char *targ
 	appendStringInfo(sql, ") AS s, %s AS t FROM %s AS r)", target, table);
 }
 
-/* NULL when there is nothing to be queued. */
+/* Of (key, only_null): what entries are made of. NULL when there is nothing to be queued. */
 static char *
 make_query(const LlmStandingDef *def, const TriggerData *t)
 {
@@ -180,7 +180,7 @@ make_query(const LlmStandingDef *def, const TriggerData *t)
 		target = psprintf("r.%s IS NULL", quote_identifier(NameStr(def->target)));
 	if (TRIGGER_FIRED_BY_INSERT(t->tg_event))
 	{
-		appendStringInfo(&sql, "SELECT %s FROM llm_new AS r WHERE %s", key, target);
+		appendStringInfo(&sql, "SELECT %s, true FROM llm_new AS r WHERE %s", key, target);
 		return sql.data;
 	}
 	sources = source_columns(def, rel);
@@ -188,32 +188,45 @@ make_query(const LlmStandingDef *def, const TriggerData *t)
 		return NULL;
 	if (sources == NULL)
 	{
-		appendStringInfo(&sql, "SELECT %s FROM llm_new AS r", key);
+		appendStringInfo(&sql, "SELECT %s, false FROM llm_new AS r", key);
 		return sql.data;
 	}
-	appendStringInfoString(&sql, "SELECT n.k FROM ");
+	appendStringInfoString(&sql, "SELECT n.k, o.k IS NOT NULL FROM ");
 	append_rows(&sql, "llm_new", key, target, rel, sources);
-	appendStringInfoString(&sql, " AS n WHERE NOT EXISTS (SELECT FROM ");
+	appendStringInfoString(&sql, " AS n LEFT JOIN ");
 	append_rows(&sql, "llm_old", key, target, rel, sources);
-	appendStringInfoString(&sql, " AS o WHERE o.k OPERATOR(pg_catalog.=) n.k "
-								 "AND o.s OPERATOR(pg_catalog.*=) n.s AND (o.t OR NOT n.t))");
+	appendStringInfoString(&sql, " AS o ON o.k OPERATOR(pg_catalog.=) n.k "
+								 "AND o.s OPERATOR(pg_catalog.*=) n.s "
+								 "WHERE o.k IS NULL OR (n.t AND NOT o.t)");
 	return sql.data;
 }
 
 /* ---- queueing ---- */
 
-/* Entries for keys [n], jsonb. */
+/* Entries for keys [n], jsonb, and whether each is only_null. */
 static void
-queue(int64 id, Datum *keys, int n)
+queue(int64 id, Datum *keys, Datum *only_null, int n)
 {
-	static LlmOwnedStatement q = {"INSERT INTO llm.enrich_queue (enrichment, due, hash, key) "
-								  "SELECT $1, clock_timestamp(), jsonb_hash_extended(k, 0), k "
-								  "FROM unnest($2) AS k",
-								  2,
-								  {INT8OID, JSONBARRAYOID}};
-	Datum values[] = {Int64GetDatum(id), llm_owned_array(keys, n, JSONBOID)};
+	static LlmOwnedStatement q = {
+		"INSERT INTO llm.enrich_queue (enrichment, due, hash, key, only_null) "
+		"SELECT $1, clock_timestamp(), jsonb_hash_extended(n.key, 0), n.key, n.only_null "
+		"FROM unnest($2, $3) AS n (key, only_null)",
+		3,
+		{INT8OID, JSONBARRAYOID, BOOLARRAYOID}};
+	Datum values[] = {Int64GetDatum(id), llm_owned_array(keys, n, JSONBOID),
+					  llm_owned_array(only_null, n, BOOLOID)};
 
 	(void) llm_job_table_run(&q, values, NULL, LLM_OWNED_OF_TRANSACTION);
+}
+
+/* The table has no key by which to know its rows: the worker shall see that there were some. */
+static void
+queue_unknown(int64 id)
+{
+	Datum key = DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"));
+	Datum only_null = BoolGetDatum(true);
+
+	queue(id, &key, &only_null, 1);
 }
 
 /* The query's plan, kept for the next statement when there are few rows: with many rows another plan is better,
@@ -280,6 +293,7 @@ queue_rows(int64 id, const char *sql, TriggerData *t)
 	{
 		MemoryContext old;
 		Datum *keys;
+		Datum *only_null;
 		int n;
 
 		SPI_cursor_fetch(portal, true, CHUNK);
@@ -288,13 +302,13 @@ queue_rows(int64 id, const char *sql, TriggerData *t)
 			break;
 		old = MemoryContextSwitchTo(cxt);
 		keys = palloc(sizeof(Datum) * n);
+		only_null = palloc(sizeof(Datum) * n);
 		for (int i = 0; i < n; i++)
 		{
-			bool isnull;
-
-			keys[i] = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
+			keys[i] = llm_owned_get(i, 1);
+			only_null[i] = llm_owned_get(i, 2);
 		}
-		queue(id, keys, n);
+		queue(id, keys, only_null, n);
 		MemoryContextSwitchTo(old);
 		MemoryContextReset(cxt);
 		SPI_freetuptable(SPI_tuptable);
@@ -362,11 +376,13 @@ llm_enrich_changed(PG_FUNCTION_ARGS)
 	def = llm_standing_defs_read(id);
 	if (def == NULL || !llm_standing_ddl_concerns(def, RelationGetRelid(t->tg_relation)))
 		return PointerGetDatum(NULL);
-	/* Two that read whole rows would wake each other for ever, with a column that each write changes. */
-	if (def->sources == (Datum) 0 && is_of_worker())
+	/* Two that read whole rows would wake each other for ever, with a column that each write changes; and one itself,
+	 * with a trigger that changes one. */
+	if (def->sources == (Datum) 0 && suspended != 0)
 		return PointerGetDatum(NULL);
-	/* Without a key there is nothing to queue: the worker shall see that. */
-	if (llm_enrich_target_key(def->relation, "r") != NULL)
+	if (llm_enrich_target_key(def->relation, "r") == NULL)
+		queue_unknown(id);
+	else
 	{
 		sql = make_query(def, t);
 		wake = sql != NULL && queue_rows(id, sql, t);

@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_constraint.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pg/call.h"
@@ -73,6 +74,7 @@ open_definition(LlmStanding *s, int64 id)
 	(void) llm_enrich_check_call(&s->e);
 	s->e.target = llm_enrich_target_open(def->relation, NameStr(def->target), def->prompt,
 										 def->expr, def->filter);
+	(void) get_primary_key_attnos(def->relation, true, &s->key);
 	llm_enrich_rows_begin(&s->e);
 	MemoryContextSwitchTo(old);
 	return true;
@@ -83,6 +85,8 @@ open_definition(LlmStanding *s, int64 id)
 bool
 llm_standing_begin(LlmStanding *s, const char *activity)
 {
+	Oid key;
+
 	if (!llm_job_process_begin(activity))
 	{
 		llm_job_process_sleep(LOCKED_MS);
@@ -95,7 +99,8 @@ llm_standing_begin(LlmStanding *s, const char *activity)
 		return false;
 	}
 	AcceptInvalidationMessages();
-	s->over = llm_standing_defs_version(s->id, false) != s->version ||
+	(void) get_primary_key_attnos(s->e.target->relid, true, &key);
+	s->over = llm_standing_defs_version(s->id, false) != s->version || key != s->key ||
 			  !llm_enrich_target_same(s->e.target);
 	if (s->over)
 	{
@@ -125,19 +130,21 @@ static void
 settle_entries(const LlmStanding *s, LlmStandingChanges *c, const LlmEnrichRow *row, int late_ms)
 {
 	const LlmFailure *f = row->call == NULL ? NULL : llm_call_failure(row->call);
+	const LlmStandingEntries *entries = row->entries;
 
 	if (row->hold == LLM_ENRICH_NOT_NOW || (f != NULL && !llm_failure_hideable(f)))
 		return;
-	if (row->entries != NULL)
-		llm_standing_queue_remove(c, row->entries);
+	if (entries != NULL)
+		llm_standing_queue_remove(c, entries);
 	if (row->hold == LLM_ENRICH_LOST)
 	{
 		/* gone, or other than it was */
-		if (row->entries != NULL)
-			llm_standing_queue_add(c, row->key, late_ms);
+		if (entries != NULL)
+			llm_standing_queue_add(c, row->key, entries->only_null, late_ms);
 	}
 	else if (row->failure.sqlstate != 0 && row->attempts < s->e.max_attempts)
-		llm_standing_queue_add(c, row->key, llm_workers_backoff_ms(row->attempts));
+		llm_standing_queue_add(c, row->key, entries == NULL || entries->only_null,
+							   llm_workers_backoff_ms(row->attempts));
 }
 
 /* late_max: how many rows that others have locked may wait with their answers. */
