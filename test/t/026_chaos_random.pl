@@ -26,6 +26,8 @@ llm_infer.memo = on
 llm_infer.memo_memory = '128kB'
 llm_infer.memo_size = '1MB'
 CONF
+my $partitions = ('', 'PARTITION BY RANGE (id); CREATE TABLE low PARTITION OF notes FOR VALUES FROM (0) TO (80); CREATE TABLE rest PARTITION OF notes DEFAULT',
+	'PARTITION BY HASH (id); CREATE TABLE even PARTITION OF notes FOR VALUES WITH (MODULUS 2, REMAINDER 0); CREATE TABLE odd PARTITION OF notes FOR VALUES WITH (MODULUS 2, REMAINDER 1)')[ $seed % 3 ];
 $node->safe_psql('postgres', q{
 	CREATE ROLE guest LOGIN;
 	GRANT pg_read_all_stats TO guest;
@@ -35,7 +37,7 @@ $node->safe_psql('postgres', q{
 	CREATE TABLE tasks (job bigint, prompt text);
 	CREATE TABLE recalled (job bigint);
 	-- enriched by calls (a), by a standing enrichment that comes and goes (s) and by one that stays (u)
-	CREATE TABLE notes (id int PRIMARY KEY, body text, a text, s text, u text);
+	CREATE TABLE notes (id int PRIMARY KEY, body text, a text, s text, u text) } . $partitions . q{;
 	INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, 150) i;
 	SELECT llm_enrich_create('stays', 'notes', 'u', prompt => '{body}', batch_size => 10, concurrency => 20);
 	GRANT ALL ON notes TO guest;
