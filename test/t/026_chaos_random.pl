@@ -133,7 +133,7 @@ sub statement
 }
 
 # Errors that cancels, terminations, timeouts, dropped models and rights, quotas, limits, deadlocks and the engine's deaths explain.
-my %explained = map { $_ => 1 } qw(57014 57P01 55P03 42704 42501 53400 53200 08006 0A000 58000 40P01 55000 25P02 3B001 26000 34000 42P01 XX000);
+my %explained = map { $_ => 1 } qw(57014 57P01 55P03 42704 42501 53400 53200 08006 0A000 58000 40P01 40001 55000 25P02 3B001 26000 34000 42P01 XX000);
 # XX000 of the echo device's own, and of a statement that has been sent again and again
 my $internal = qr/XX000: (?:odd|no|the engine was lost and the next one gave another text)$|XX000: tuple concurrently/;
 
