@@ -151,6 +151,24 @@ foreach my $case (
 	is(one(qq{SELECT count(*) FROM writes WHERE a !~ '^$want\$'}), '0', "$what: and nothing else");
 }
 
+# ---- rows that move to another partition while a claim makes prompts ----
+
+$node->safe_psql('postgres', q{CREATE FUNCTION slow(t text) RETURNS text LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.01); RETURN t; END'});
+foreach my $standing (0, 1)
+{
+	my $what = q{'docs', 'a', expr => 'slow(body)'};
+	my $name = $standing ? 'a standing one' : 'a call';
+	$node->safe_psql('postgres', q{TRUNCATE docs, writes; INSERT INTO docs SELECT i, 'row ' || i FROM generate_series(1, 100) i});
+	my $s = llm_session($node, $standing ? "SELECT llm_enrich_create('e', $what)" : "CALL llm_enrich($what)");
+	llm_wait_for(sub { one(q{SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory'}) eq 't' }) or die 'no claim';
+	$node->safe_psql('postgres', 'UPDATE docs SET id = id + 200 WHERE id > 50');
+	my ($out, $err) = llm_session_end($s);
+	unlike($err, qr/ERROR/, "$name does not fail");
+	soon('SELECT count(*) = 100 FROM docs WHERE a = body', "$name: all rows are done");
+}
+unlike(slurp_file($node->logfile), qr/already moved to another partition/, 'nor had a worker to begin anew');
+$node->safe_psql('postgres', q{SELECT llm_enrich_drop('e')});
+
 # ---- a call for the same column ----
 
 $node->safe_psql('postgres', q{TRUNCATE docs, writes; INSERT INTO docs SELECT i, 'row ' || i FROM generate_series(1, 300) i});

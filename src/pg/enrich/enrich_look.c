@@ -11,6 +11,7 @@
 #include "utils/memutils.h"
 
 #define FETCH_ROWS 1000 /* of one fetch, when there are no prompts */
+#define MOVED_MAX 10    /* looks at the same places, while rows of them move away */
 
 /* ---- places ---- */
 
@@ -206,6 +207,11 @@ look_at_range(LlmEnrichLook *l, int from, int to)
 	if (is_full(l))
 		return;
 	error = llm_subxact_try(look, &r);
+	/* a row that was moved to another partition meanwhile cannot be skipped; a new snapshot does not see it there */
+	for (int i = 0;
+		 error != NULL && error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE && i < MOVED_MAX;
+		 i++)
+		error = llm_subxact_try(look, &r);
 	if (error == NULL)
 		return;
 	if (!llm_enrich_look_is_of_row(error->sqlerrcode))
