@@ -136,6 +136,28 @@ ok(idle(), 'workers end when there is nothing to do');
 	$node->safe_psql('postgres', q{SELECT llm_enrich_drop('hand')});
 }
 
+{
+	# a row that moves while it is looked for, and rows that the owner sees but may not change
+	$node->safe_psql('postgres', q{
+		CREATE TABLE naps (s float); INSERT INTO naps VALUES (0); GRANT SELECT ON naps TO PUBLIC; CREATE ROLE sleeper LOGIN; GRANT USAGE ON FOREIGN SERVER echo TO sleeper;
+		CREATE TABLE policed (id int PRIMARY KEY, body text, other int, a text); ALTER TABLE policed ENABLE ROW LEVEL SECURITY; GRANT SELECT, UPDATE, TRIGGER ON policed TO sleeper;
+		CREATE FUNCTION nap() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(s) FROM naps; RETURN true; END';
+		CREATE POLICY seen ON policed FOR SELECT USING (nap()); CREATE POLICY changed ON policed FOR UPDATE USING (id < 5);
+		GRANT CREATE ON SCHEMA public TO sleeper; SET ROLE sleeper; SELECT llm_enrich_create('policed', 'policed', 'a', prompt => '{body}', backfill => false); RESET ROLE;
+		UPDATE naps SET s = 1; INSERT INTO policed VALUES (1, 'one')});
+	ok(llm_wait_for(sub { one(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'llm_infer enrichment' AND wait_event = 'PgSleep'}) eq '1' }), 'a row is looked for');
+	$node->safe_psql('postgres', 'UPDATE policed SET other = 1; UPDATE naps SET s = 0');
+	soon('SELECT a = body FROM policed', 'it has moved meanwhile, and is done');
+	$node->safe_psql('postgres', q{INSERT INTO policed SELECT i, i FROM generate_series(2, 9) i; UPDATE llm.enrichment_defs SET backfill = true WHERE name = 'policed'});
+	soon('SELECT count(a) = 4 FROM policed', 'rows that may be changed are done');
+	my $scans = sub { return one(q{SELECT pg_stat_clear_snapshot(), seq_scan FROM pg_stat_user_tables WHERE relname = 'policed'}) =~ s/.*\|//r };
+	sleep 4;
+	my $before = $scans->();
+	sleep 4;
+	cmp_ok($scans->() - $before, '<=', 3, 'others are looked for less and less often');
+	$node->safe_psql('postgres', q{SELECT llm_enrich_drop('policed'); DROP TABLE policed});
+}
+
 # ---- failures ----
 
 {

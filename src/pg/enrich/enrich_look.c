@@ -135,6 +135,8 @@ see(LlmEnrichLook *l, uint64 fetched)
 		(void) begin_row(l, &place);
 		l->n_rows++;
 	}
+	else
+		l->wanted[at] = DatumGetBool(column(fetched, 5, &isnull)) && !isnull;
 	l->seen[at] = true;
 }
 
@@ -181,7 +183,7 @@ blame(const Range *r, const ErrorData *error)
 
 	if (!l->claims)
 	{
-		l->seen[r->from] = true;
+		l->seen[r->from] = l->wanted[r->from] = true;
 		return;
 	}
 	portal = open_plan(l, plans_of(r)->identify, r->from, r->to);
@@ -237,6 +239,7 @@ llm_enrich_look(LlmEnrichLook *l)
 	int to;
 
 	l->seen = palloc0(sizeof(bool) * Max(l->n, 1));
+	l->wanted = palloc0(sizeof(bool) * Max(l->n, 1));
 	if (l->claims)
 	{
 		l->rows = palloc(sizeof(LlmEnrichRow) * (l->n + 1));
@@ -269,6 +272,10 @@ llm_enrich_look_wanted(LlmEnrich *e, bool again, const LlmEnrichPlace *places, i
 	llm_enrich_look_sort(l.places, n);
 	(void) llm_enrich_look(&l);
 	for (int i = 0; i < n; i++)
-		wanted[i] = l.seen[llm_enrich_look_at(l.places, n, &places[i])];
+	{
+		int at = llm_enrich_look_at(l.places, n, &places[i]);
+
+		wanted[i] = l.wanted[at] || (again && !l.seen[at]);
+	}
 	return wanted;
 }

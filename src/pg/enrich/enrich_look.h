@@ -20,7 +20,9 @@ typedef struct LlmEnrichLook
 	bool claims;            /* rows are locked and get prompts; else they are only seen */
 	int n;                  /* places */
 	LlmEnrichPlace *places; /* [n], sorted by llm_enrich_look_sort */
-	bool *seen; /* [n] a row that is to be done, or whose SQL has raised an error, was there */
+	bool *
+		seen; /* [n] a row (if it claims: that is to be done) was there, or its SQL has raised an error */
+	bool *wanted; /* [n] unless it claims: it is to be done, or has raised one */
 
 	/* what is claimed */
 	Size room;   /* for prompts; the one that passes it is the last */
@@ -37,8 +39,8 @@ extern int llm_enrich_look_at(const LlmEnrichPlace *places, int n, const LlmEnri
 /* Look at all places; how many of them, when there was no room for the rest. In a transaction. */
 extern int llm_enrich_look(LlmEnrichLook *l);
 
-/* For each of places [n], in CurrentMemoryContext, whether there is a row that is to be done (with again: or that has
- * a value), or whose SQL raises an error: a claim will tell. */
+/* For each of places [n], in CurrentMemoryContext, whether there is a row that is to be done, or whose SQL raises an
+ * error: a claim will tell. With again it may have a value, and a place from which it has gone counts too. */
 extern bool *llm_enrich_look_wanted(LlmEnrich *e, bool again, const LlmEnrichPlace *places, int n);
 
 /* Whether an error is that of the data of a row. */

@@ -123,7 +123,7 @@ prepare_set(LlmEnrichPlans *set, const LlmEnrichTarget *t, Oid unit)
 
 	set->claim = prepare_claim(t, bounds, t->prompt, t->wanted,
 							   psprintf(" FOR NO KEY UPDATE OF %s SKIP LOCKED", t->alias));
-	set->wanted = prepare_claim(t, bounds, "NULL", t->wanted, "");
+	set->wanted = prepare_claim(t, bounds, psprintf("(%s)", t->wanted), "true", "");
 	set->identify = prepare_claim(t, bounds, "NULL", "true", "");
 	set->look = prepare(psprintf("SELECT FROM %s WHERE %s", t->table, same), 4, types);
 	set->take = prepare(psprintf("SELECT FROM %s WHERE %s FOR NO KEY UPDATE OF %s SKIP LOCKED",

@@ -25,8 +25,8 @@ typedef struct LlmEnrichPlans
 		made; /* they are made again after a while: a plan for a small table is bad for a large one */
 	uint64 used; /* when, by the cache's clock */
 	/* (tid[], table[], again) -> table, tid, xmin, key, prompt: of rows to be done, which it locks; with again also of
-	 * those that have a value. wanted: the same without lock and prompt. identify: also of those that are not to be
-	 * done; runs no SQL of the caller's. */
+	 * those that have a value. wanted: whether they are to be done instead of the prompt, of all rows that are there, and
+	 * does not lock them. identify: NULL instead; runs no SQL of the caller's. */
 	SPIPlanPtr claim;
 	SPIPlanPtr wanted;
 	SPIPlanPtr identify;

@@ -248,7 +248,9 @@ work(LlmStanding *s)
 			if (!claimed)
 				llm_enrich_rest(e);
 		}
-		else if (!claimed && (!claiming || now >= TimestampTzPlusMilliseconds(busy, IDLE_MS)))
+		/* one whose backfill waits for rows that it cannot have stays: begun anew it would look at once */
+		else if (!claimed &&
+				 (!claiming || (!s->backfill && now >= TimestampTzPlusMilliseconds(busy, IDLE_MS))))
 			break;
 		else if (!claimed && !s->over)
 		{
