@@ -158,13 +158,13 @@ foreach my $standing (0, 1)
 {
 	my $what = q{'docs', 'a', expr => 'slow(body)'};
 	my $name = $standing ? 'a standing one' : 'a call';
-	$node->safe_psql('postgres', q{TRUNCATE docs, writes; INSERT INTO docs SELECT i, 'row ' || i FROM generate_series(1, 100) i});
+	$node->safe_psql('postgres', q{TRUNCATE docs, writes; INSERT INTO docs SELECT i, 'row ' || i FROM generate_series(1, 40) i});
 	my $s = llm_session($node, $standing ? "SELECT llm_enrich_create('e', $what)" : "CALL llm_enrich($what)");
 	llm_wait_for(sub { one(q{SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory'}) eq 't' }) or die 'no claim';
-	$node->safe_psql('postgres', 'UPDATE docs SET id = id + 200 WHERE id > 50');
+	$node->safe_psql('postgres', 'UPDATE docs SET id = id + 200 WHERE id > 20');
 	my ($out, $err) = llm_session_end($s);
 	unlike($err, qr/ERROR/, "$name does not fail");
-	soon('SELECT count(*) = 100 FROM docs WHERE a = body', "$name: all rows are done");
+	soon('SELECT count(*) = 40 FROM docs WHERE a = body', "$name: all rows are done");
 }
 unlike(slurp_file($node->logfile), qr/already moved to another partition/, 'nor had a worker to begin anew');
 $node->safe_psql('postgres', q{SELECT llm_enrich_drop('e')});
