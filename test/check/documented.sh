@@ -16,9 +16,9 @@ column() { # first column of the table whose heading matches
     awk -F'|' -v heading="$1" '/^\|/ && $2 ~ heading { on = 1; next } !/^\|/ { on = 0 } on && $2 !~ /---/ { print $2 }' docs/reference.md
 }
 
-# the last three are classes that are compared with, and success
+# classes and codes that are only compared with, and success
 raised=$(grep -rohE 'ERRCODE_[A-Z_]+' src/pg | sort -u |
-    grep -vxE 'ERRCODE_(TO_CATEGORY|OPERATOR_INTERVENTION|TRANSACTION_ROLLBACK|SUCCESSFUL_COMPLETION)')
+    grep -vxE 'ERRCODE_(TO_CATEGORY|OPERATOR_INTERVENTION|TRANSACTION_ROLLBACK|T_R_SERIALIZATION_FAILURE|SUCCESSFUL_COMPLETION)')
 codes=$("${PG_CONFIG:-/usr/lib/postgresql/15/bin/pg_config}" --includedir-server)/utils/errcodes.h
 only_one SQLSTATEs "$(awk -F"[ (']" 'NR == FNR { raised[$1]; next } $2 in raised { gsub(/.*\(|[^0-9A-Z]/, ""); print }' <(echo "$raised") "$codes"
     grep -rohP "sqlstate = '\K\w{5}" src/pg)" "$(column SQLSTATE | grep -oE '[0-9A-Z]{5}' | grep -vx 22007)" # that one PostgreSQL's own parser raises
