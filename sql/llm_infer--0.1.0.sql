@@ -474,7 +474,7 @@ RETURNS void
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'llm_enrich_pause';
 
-CREATE FUNCTION llm_enrich_resume(name name, backfill boolean DEFAULT false)
+CREATE FUNCTION llm_enrich_resume(name name, backfill boolean DEFAULT NULL)
 RETURNS void
 LANGUAGE C VOLATILE PARALLEL UNSAFE
 AS 'MODULE_PATHNAME', 'llm_enrich_resume';

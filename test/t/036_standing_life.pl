@@ -67,6 +67,14 @@ ok(idle(), 'workers end when there is nothing to do');
 	soon(q{SELECT count(t) = 13 AND bool_and(t = key || i) FROM "Other place"."llm_key"}, 'rows that have moved');
 	soon(q{SELECT count(*) = 4 AND bool_and(a = body) FROM parent}, 'children, some with the same key');
 	soon('SELECT count(*) = 0 AND (SELECT count(*) FROM llm.failed_rows) = 0 FROM llm.enrich_queue', 'nothing is left');
+	# somebody has a partition for long
+	my $s = $node->background_psql('postgres');
+	$s->query_safe('BEGIN; LOCK TABLE "Other place".p1');
+	$node->safe_psql('postgres', q{UPDATE "Other place".p2 SET key = 'late '});
+	soon(q{SELECT reason LIKE '%lock timeout%' FROM llm.job_workers WHERE enrichment = 'parted'}, 'is not waited for, which is shown');
+	$s->query_safe('COMMIT');
+	$s->quit;
+	soon(q{SELECT bool_and(t = key || i) FROM "Other place".p2}, 'then it goes on');
 	$node->safe_psql('postgres', q{DROP TABLE "Other place"."llm_key", parent CASCADE});
 }
 

@@ -560,14 +560,16 @@ Datum
 llm_enrich_resume(PG_FUNCTION_ARGS)
 {
 	LlmStandingDef *def;
+	bool created;
 
 	check_declared(fcinfo, name_arg, lengthof(name_arg), VOIDOID);
 	def = find(fcinfo, false, true);
 	check_definition(def);
 	def->active = true;
 	def->reason = NULL;
+	created = llm_standing_ddl_create(def->id, def->relation);
 	/* Without its triggers rows have come that nobody queued. */
-	if (llm_standing_ddl_create(def->id, def->relation) || (!PG_ARGISNULL(1) && PG_GETARG_BOOL(1)))
+	if (PG_ARGISNULL(1) ? created : PG_GETARG_BOOL(1))
 		def->backfill = true;
 	if (!llm_standing_defs_update(def))
 		raise_taken(def);

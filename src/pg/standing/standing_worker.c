@@ -37,8 +37,9 @@ LLM_EXPORTS_BEGIN
 extern PGDLLEXPORT void llm_standing_main(Datum arg);
 LLM_EXPORTS_END
 
-#define LOOK_MS 1000  /* between looks that nothing has asked for */
-#define IDLE_MS 2000  /* without a row before the end */
+#define LOOK_MS 1000 /* between looks that nothing has asked for */
+#define IDLE_MS 2000 /* without a row before the end */
+#define LOCK_TIMEOUT "1s"
 #define LOCKED_MS 50  /* before the next try at a table that others have locked */
 #define LATE_WRITES 5 /* that have found a row locked, before it may be given up */
 
@@ -63,6 +64,8 @@ open_definition(LlmStanding *s, int64 id)
 						errhint("llm_enrich_resume creates them again.")));
 	llm_standing_trigger_suspend(id);
 	llm_standing_trigger_pin(GUC_ACTION_SET);
+	/* for partitions, which a statement locks that looks at them */
+	SetConfigOption("lock_timeout", LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION);
 	SetConfigOption("search_path", def->search_path, PGC_USERSET, PGC_S_SESSION);
 	s->backfill = def->backfill;
 	s->e.enrichment = id;
