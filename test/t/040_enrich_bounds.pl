@@ -29,6 +29,24 @@ sub sql { return $node->safe_psql('postgres', $_[0]); }
 	sql('DROP TABLE large');
 }
 
+# ---- rows that are not to be done have none, beside one whose SQL fails ----
+
+{
+	sql(q{CREATE TABLE sifted (id int PRIMARY KEY, n text, a text); INSERT INTO sifted SELECT i, CASE i WHEN 299990 THEN 'x' WHEN 299999 THEN '1' ELSE '0' END FROM generate_series(1, 300000) i});
+	my $session = $node->background_psql('postgres');
+	my $pid = $session->query_safe('SELECT pg_backend_pid()');
+	my $peak = sub { return slurp_file("/proc/$pid/status") =~ /^VmHWM:\s+(\d+) kB/m ? $1 : die };
+	my $call = q{SET client_min_messages = warning; CALL llm_enrich('sifted', 'a', expr => 'n', filter => '%s')};
+	$session->query_safe(sprintf $call, 'id + 0 = 299999');
+	my $few = $peak->();
+	sql('UPDATE sifted SET a = NULL');
+	$session->query_safe(sprintf $call, 'n::int > 0');
+	is(one('SELECT a FROM sifted WHERE id = 299999'), 1, 'the row is found');
+	cmp_ok($peak->() - $few, '<', 6000, 'rows that are only looked at take no memory') or diag($few, ' ', $peak->());
+	$session->quit;
+	sql('DROP TABLE sifted');
+}
+
 # ---- a partition that has its columns elsewhere, alone and through its parent ----
 
 {

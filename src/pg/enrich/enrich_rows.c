@@ -147,6 +147,9 @@ static void
 sift(LlmEnrich *e, int from)
 {
 	LlmEnrichList *list = &e->list;
+	MemoryContext cxt =
+		AllocSetContextCreate(CurrentMemoryContext, "llm_enrich sift", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(cxt);
 	bool *wanted = llm_enrich_look_wanted(e, false, &list->places[from], list->n - from);
 	int n = list->n;
 
@@ -154,7 +157,8 @@ sift(LlmEnrich *e, int from)
 	for (int i = from; i < n; i++)
 		if (wanted[i - from])
 			list->places[list->n++] = list->places[i];
-	pfree(wanted);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(cxt);
 }
 
 static void
