@@ -330,14 +330,15 @@ WHERE pg_catalog.pg_has_role(j.owner::oid, 'USAGE') OR pg_catalog.pg_has_role('p
 CREATE TABLE llm.enrich_failures (
 	relation oid,
 	target name,
-	key jsonb,
+	hash bigint, -- of the key: an index takes no long ones
+	key jsonb NOT NULL,
 	row_xmin xid NOT NULL, -- the version of the row that failed
 	role oid NOT NULL,
 	attempts int NOT NULL,
 	failed timestamptz NOT NULL,
 	sqlstate text NOT NULL,
 	message text NOT NULL,
-	PRIMARY KEY (relation, target, key)
+	PRIMARY KEY (relation, target, hash)
 );
 
 CREATE PROCEDURE llm_enrich(

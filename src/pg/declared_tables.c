@@ -47,11 +47,17 @@ static const Column job_queue[] = {
 	{NULL, 0},
 };
 static const Column enrich_failures[] = {
-	{"relation", OIDOID},       {"target", NAMEOID},
-	{"key", JSONBOID},          {"row_xmin", XIDOID},
-	{"role", OIDOID},           {"attempts", INT4OID},
-	{"failed", TIMESTAMPTZOID}, {"sqlstate", TEXTOID},
-	{"message", TEXTOID},       {NULL, 0},
+	{"relation", OIDOID},
+	{"target", NAMEOID},
+	{"hash", INT8OID},
+	{"key", JSONBOID},
+	{"row_xmin", XIDOID},
+	{"role", OIDOID},
+	{"attempts", INT4OID},
+	{"failed", TIMESTAMPTZOID},
+	{"sqlstate", TEXTOID},
+	{"message", TEXTOID},
+	{NULL, 0},
 };
 static const Column enrichment_defs[] = {
 	{"id", INT8OID},

@@ -1,6 +1,6 @@
 # Owners who mean no good: what they hold locked, and what their SQL does, keeps no other owner's work from being done. Rows, definitions
 # and jobs that they keep locked are waited for by no launcher and keep no worker; SQL that does not end loses its place to others;
-# settings and locks that it leaves behind do not put the worker out.
+# settings and locks that it leaves behind do not put the worker out. Then odd keys and tables: none is lost or in the way of others.
 use strict;
 use warnings;
 use LlmCluster;
@@ -100,6 +100,56 @@ like(one('SELECT reason FROM llm.enrichments WHERE reason IS NOT NULL'), qr/did 
 hostile(q{SELECT llm_enrich_pause(name) FROM llm.enrichments});
 one(q{SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE backend_type = 'llm_infer enrichment'});
 hostile('SELECT llm_enrich_drop(name) FROM llm.enrichments');
+
+# ---- keys ----
+
+# Of all types, also such as jsonb has no own form of, or a cast makes something else of.
+one(q{CREATE EXTENSION hstore; CREATE EXTENSION citext; CREATE TYPE pair AS (x int, y text); CREATE TYPE mood AS ENUM ('low', 'high');
+	CREATE DOMAIN list AS int[]; CREATE SCHEMA aside; CREATE TABLE aside.t ()});
+my %keys = ('int[]' => [ '{1,2}', '[0:1]={1,2}', '{}', '{NULL}', '{{1},{2}}' ], list => ['[3:4]={1,2}'], jsonb => [ 'null', '"x"', '{"a": null}', '1.50' ],
+	hstore => [ 'a=>1', 'a=>NULL' ], citext => ['AbC'], pair => [ '(1,x)', '(2,)' ], mood => ['low'], regclass => [ 'aside.t', 'pg_class' ], int4range => [ '[1,5)', 'empty', '(,)' ],
+	float8 => [ 'NaN', '-0', '-infinity', '1e-310' ], numeric => [ 'NaN', 'Infinity', '1e100', '1.000' ], timestamptz => [ 'infinity', '0044-03-15 BC', '294276-12-31' ],
+	'"char"' => [ 'a', '' ], varbit => [ '101', '' ], 'char(5)' => ['ab'], timetz => ['10:00+05:30'], money => ['12.5'], bytea => ['\\x00ff']);
+my @types = sort keys %keys;
+foreach my $i (0 .. $#types)
+{
+	one("CREATE TABLE k$i (k $types[$i] PRIMARY KEY, body text, v text); SELECT llm_enrich_create('k$i', 'k$i', 'v', prompt => '{body}', backfill => false);
+		SET search_path = aside, public, pg_catalog; " . join '; ', map { "INSERT INTO k$i VALUES (\$\$$_\$\$, 'x')" } @{ $keys{ $types[$i] } });
+}
+my $not_done = join ' UNION ALL ', map { "SELECT k::text, '$types[$_]' FROM k$_ WHERE v IS DISTINCT FROM 'x'" } 0 .. $#types;
+ok(llm_wait_for(sub { one($not_done) eq '' }, 60), 'rows with keys of all types are done') or diag(one("$not_done; SELECT name, reason FROM llm.enrichments WHERE reason IS NOT NULL"));
+one('SELECT llm_enrich_drop(name) FROM llm.enrichments');
+
+# As long as an index takes them.
+one(q{CREATE TABLE long (k text PRIMARY KEY, body text, v int); SELECT llm_enrich_create('long', 'long', 'v', prompt => '{body}', options => '{"max_attempts": 1}');
+	INSERT INTO long SELECT i || repeat('a', 150000), i FROM generate_series(1, 10) i;
+	INSERT INTO long SELECT left(string_agg(md5(i || 'x'), ''), 2690), 'no number' FROM generate_series(1, 90) i});
+ok(llm_wait_for(sub { one('SELECT pending = 0 AND failed = 1 AND (SELECT count(v) FROM long) = 10 FROM llm.enrichments') eq 't' }, 30), 'a row with the longest key fails by itself') or diag(one('TABLE llm.enrichments'));
+one('SELECT llm_enrich_drop(name) FROM llm.enrichments');
+
+# That are none any more.
+one(q{CREATE TABLE turned (k text PRIMARY KEY, body text, v text); SELECT llm_enrich_create('turned', 'turned', 'v', prompt => '{body}', backfill => false), llm_enrich_pause('turned');
+	INSERT INTO turned VALUES ('a1', 'one'), ('2', 'two'); ALTER TABLE turned ALTER k TYPE int USING replace(k, 'a', '')::int; SELECT llm_enrich_resume('turned')});
+ok(llm_wait_for(sub { one(q{SELECT pending = 0 AND state = 'active' FROM llm.enrichments}) eq 't' }), 'keys that cannot be read stop no others');
+is(one('SELECT k, v FROM turned ORDER BY k'), "1|\n2|two", 'these are done');
+
+# ---- tables above the enriched one ----
+
+one(q{CREATE TABLE whole (k int PRIMARY KEY, body text, v text) PARTITION BY RANGE (k); CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (10);
+	CREATE TABLE single (k int PRIMARY KEY, body text, v text); SELECT llm_enrich_create('single', 'single', 'v', prompt => '{body}')});
+like(llm_error($node, q{SELECT llm_enrich_create('part', 'part', 'v', prompt => '{body}')}), qr/0A000: the table is a partition/, 'a partition is refused');
+one('ALTER TABLE whole ATTACH PARTITION single FOR VALUES FROM (10) TO (20)');
+is(one(q{SELECT state FROM llm.enrichments WHERE name = 'single'}), 'paused', 'what becomes one is paused');
+like(llm_error($node, q{SELECT llm_enrich_resume('single')}), qr/0A000/, 'and stays so');
+one(q{ALTER TABLE whole DETACH PARTITION single; SELECT llm_enrich_resume('single')});
+
+# Two at the same time do not make a circle that each of them alone is not.
+one(q{CREATE TABLE circle (k int PRIMARY KEY, a text, b text)});
+$s = llm_session($node, q{BEGIN; SELECT llm_enrich_create('ab', 'circle', 'b', prompt => '{a}'); SET application_name = 'holds'; SELECT pg_sleep(1); COMMIT});
+llm_wait_for(sub { one(q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holds'}) eq '1' }) or die;
+like(llm_error($node, q{SELECT llm_enrich_create('ba', 'circle', 'a', prompt => '{b}')}), qr/22023.*follows from its own values/s, 'a circle of two that are created at once is refused');
+llm_session_end($s);
+one('SELECT llm_enrich_drop(name) FROM llm.enrichments');
 llm_is_well($node, 'hostile owners');
 
 done_testing();

@@ -44,7 +44,8 @@ llm_enrich_table_skip(const LlmEnrichTarget *t, Datum *keys, Datum *xmins, int n
 {
 	static LlmOwnedStatement q = {
 		"SELECT r.i FROM unnest($3, $4) WITH ORDINALITY AS r (key, row_xmin, i) "
-		"JOIN llm.enrich_failures AS f ON f.key = r.key AND f.row_xmin = r.row_xmin "
+		"JOIN llm.enrich_failures AS f ON f.hash = jsonb_hash_extended(r.key, 0) "
+		"AND f.key = r.key AND f.row_xmin = r.row_xmin "
 		"WHERE f.relation = $1 AND f.target = $2 AND (f.attempts >= $5 OR f.failed >= $6)",
 		6,
 		{OIDOID, NAMEOID, JSONBARRAYOID, XIDARRAYOID, INT4OID, TIMESTAMPTZOID}};
@@ -71,9 +72,9 @@ llm_enrich_table_note(const LlmEnrichTarget *t, Datum key, TransactionId xmin, i
 {
 	static LlmOwnedStatement q = {
 		"INSERT INTO llm.enrich_failures AS f "
-		"(relation, target, key, row_xmin, role, sqlstate, message, attempts, failed) "
-		"VALUES ($1, $2, $3, $4, $5, $6, $7, 1, clock_timestamp()) "
-		"ON CONFLICT (relation, target, key) DO UPDATE SET row_xmin = $4, role = $5, "
+		"(relation, target, hash, key, row_xmin, role, sqlstate, message, attempts, failed) "
+		"VALUES ($1, $2, jsonb_hash_extended($3, 0), $3, $4, $5, $6, $7, 1, clock_timestamp()) "
+		"ON CONFLICT (relation, target, hash) DO UPDATE SET key = $3, row_xmin = $4, role = $5, "
 		"sqlstate = $6, message = $7, failed = excluded.failed, "
 		"attempts = CASE WHEN f.row_xmin = $4 THEN f.attempts + 1 ELSE 1 END "
 		"RETURNING attempts",
@@ -99,8 +100,9 @@ llm_enrich_table_note(const LlmEnrichTarget *t, Datum key, TransactionId xmin, i
 void
 llm_enrich_table_clear(const LlmEnrichTarget *t, Datum *keys, int n)
 {
-	static LlmOwnedStatement q = {"DELETE FROM llm.enrich_failures "
-								  "WHERE relation = $1 AND target = $2 AND key = ANY ($3)",
+	static LlmOwnedStatement q = {"DELETE FROM llm.enrich_failures AS f USING unnest($3) AS k "
+								  "WHERE f.relation = $1 AND f.target = $2 "
+								  "AND f.hash = jsonb_hash_extended(k, 0) AND f.key = k",
 								  3,
 								  {OIDOID, NAMEOID, JSONBARRAYOID}};
 	Datum values[] = {0, 0, llm_owned_array(keys, n, JSONBOID)};

@@ -76,6 +76,15 @@ find_target(Relation rel, const char *name)
 
 /* ---- SQL ---- */
 
+bool
+llm_enrich_target_key_plain(Oid type)
+{
+	Oid base = getBaseType(type);
+
+	return base < FirstNormalObjectId && get_typtype(base) == TYPTYPE_BASE &&
+		   !OidIsValid(get_element_type(base)) && base != JSONBOID;
+}
+
 char *
 llm_enrich_target_key(Oid relid, const char *alias)
 {
@@ -92,8 +101,13 @@ llm_enrich_target_key(Oid relid, const char *alias)
 		AttrNumber attno = (AttrNumber) (i + FirstLowInvalidHeapAttributeNumber);
 		const char *name = get_attname(relid, attno, false);
 
-		appendStringInfo(&sql, "%s%s, %s.%s", sql.len > 0 ? ", " : "pg_catalog.jsonb_build_object(",
-						 quote_literal_cstr(name), alias, quote_identifier(name));
+		appendStringInfo(&sql, "%s%s, %s(%s.%s)",
+						 sql.len > 0 ? ", " : "pg_catalog.jsonb_build_object(",
+						 quote_literal_cstr(name),
+						 llm_enrich_target_key_plain(get_atttype(relid, attno))
+							 ? ""
+							 : "pg_catalog.concat",
+						 alias, quote_identifier(name));
 	}
 	appendStringInfoChar(&sql, ')');
 	return sql.data;

@@ -45,6 +45,10 @@ extern LlmEnrichTarget *llm_enrich_target_open(Oid relid, const char *column, co
  * quoted. NULL when the table has none. */
 extern char *llm_enrich_target_key(Oid relid, const char *alias);
 
+/* Whether a column of this type is in a key as jsonb has it: a number or a string, which becomes the same value
+ * again. All others are there in the text form of their type's output function, whatever casts there are. */
+extern bool llm_enrich_target_key_plain(Oid type);
+
 /* Whether the table, which is locked, and its columns have the names that they had, and the columns
  * their types: the SQL names them. New columns do not matter. */
 extern bool llm_enrich_target_same(const LlmEnrichTarget *t);

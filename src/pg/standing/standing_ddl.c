@@ -58,6 +58,17 @@ is_temporary(Oid relid)
 	return get_rel_persistence(relid) == RELPERSISTENCE_TEMP;
 }
 
+#define BELOW "the table is a partition or child of another, through which rows can change unseen"
+
+void
+llm_standing_ddl_check_top(Oid relid)
+{
+	if (has_superclass(relid))
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg(BELOW),
+						errhint("Enrich the topmost table, with a filter on tableoid where it is "
+								"for the rows of this one.")));
+}
+
 /* ---- one table ---- */
 
 static void
@@ -201,6 +212,13 @@ follow_attach(Oid relid, Oid parent)
 	/* CREATE TABLE IF NOT EXISTS may have found another table */
 	if (is_temporary(relid) || !inherits(relid, parent))
 		return;
+	foreach (lc, ids_of(relid))
+	{
+		const LlmStandingDef *def = llm_standing_defs_read(*(int64 *) lfirst(lc));
+
+		if (def != NULL && def->relation == relid && def->active)
+			llm_standing_defs_pause(def->id, BELOW);
+	}
 	foreach (lc, ids_of(parent))
 		(void) llm_standing_ddl_create(*(int64 *) lfirst(lc), relid);
 }

@@ -19,6 +19,9 @@ extern bool llm_standing_ddl_create(int64 id, Oid relid);
 /* Drop those that are there; the caller has checked that the current user may. */
 extern void llm_standing_ddl_drop(int64 id, Oid relid);
 
+/* Raise an error when the table is below another: statements that name that one fire no trigger of it. */
+extern void llm_standing_ddl_check_top(Oid relid);
+
 /* Whether the table itself has both. In a transaction. */
 extern bool llm_standing_ddl_present(int64 id, Oid relid);
 

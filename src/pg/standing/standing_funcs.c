@@ -157,6 +157,7 @@ check_table(Oid relid)
 						errmsg("\"%s\" is a temporary table", get_rel_name(relid)),
 						errdetail("Background workers do not see its rows."),
 						errhint("CALL llm_enrich for it.")));
+	llm_standing_ddl_check_top(relid);
 	relids = find_all_inheritors(relid, AccessShareLock, NULL);
 	foreach (lc, relids)
 		if (get_rel_relkind(lfirst_oid(lc)) == RELKIND_FOREIGN_TABLE)
@@ -296,7 +297,7 @@ source_names(const LlmStandingDef *def)
 }
 
 /* Raise an error when what an enrichment writes comes back to it through others of the table: they would never
- * end. What reads whole rows does not count, see standing_trigger.c. */
+ * end. The table is locked, so that no two make a circle at the same time. What reads whole rows does not count, see standing_trigger.c. */
 static void
 check_circle(const LlmStandingDef *def)
 {
@@ -382,7 +383,6 @@ check_definition(LlmStandingDef *def)
 				  CurrentMemoryContext);
 	AtEOXact_GUC(true, nest_level);
 	SetUserIdAndSecContext(user, context);
-	check_circle(def);
 }
 
 /* ---- a definition by its name ---- */
@@ -490,6 +490,7 @@ llm_enrich_create(PG_FUNCTION_ARGS)
 	check_definition(&def);
 	check_table(def.relation);
 	LockRelationOid(def.relation, ShareRowExclusiveLock);
+	check_circle(&def);
 	if (!llm_standing_defs_insert(&def))
 		raise_taken(&def);
 	(void) llm_standing_ddl_create(def.id, def.relation);
@@ -515,6 +516,8 @@ llm_enrich_alter(PG_FUNCTION_ARGS)
 	asks_other = !args[ARG_TARGET].isnull || !args[ARG_PROMPT].isnull || !args[ARG_EXPR].isnull ||
 				 !args[ARG_FILTER].isnull;
 	check_definition(def);
+	LockRelationOid(def->relation, ShareUpdateExclusiveLock);
+	check_circle(def);
 	/* Rows that had no prompt, or were filtered out, may be to be done now. */
 	if (args[N_ARGS].isnull ? asks_other : DatumGetBool(args[N_ARGS].value))
 		def->backfill = true;
@@ -565,6 +568,9 @@ llm_enrich_resume(PG_FUNCTION_ARGS)
 	check_declared(fcinfo, name_arg, lengthof(name_arg), VOIDOID);
 	def = find(fcinfo, false, true);
 	check_definition(def);
+	llm_standing_ddl_check_top(def->relation);
+	LockRelationOid(def->relation, ShareUpdateExclusiveLock);
+	check_circle(def);
 	def->active = true;
 	def->reason = NULL;
 	created = llm_standing_ddl_create(def->id, def->relation);

@@ -14,6 +14,7 @@
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
+#include "pg/subxact.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
@@ -56,14 +57,16 @@ write_key(const LlmEnrichTarget *t, const char *from, StringInfo columns, String
 	{
 		AttrNumber attno = index->rd_index->indkey.values[i];
 		const char *name = quote_identifier(get_attname(t->relid, attno, false));
+		Oid oid = get_atttype(t->relid, attno);
+		const char *type =
+			format_type_extended(oid, -1, FORMAT_TYPE_TYPEMOD_GIVEN | FORMAT_TYPE_FORCE_QUALIFY);
+		bool is_json = getBaseType(oid) == JSONBOID; /* a record takes strings as they are */
 
 		appendStringInfo(columns, "%s%s %s", i == 0 ? "" : ", ", name,
-						 format_type_extended(get_atttype(t->relid, attno), -1,
-											  FORMAT_TYPE_TYPEMOD_GIVEN |
-												  FORMAT_TYPE_FORCE_QUALIFY));
+						 is_json ? "pg_catalog.text" : type);
 		appendStringInfo(condition, "%s%s.%s", i == 0 ? "" : " AND ", t->alias, name);
 		append_operator(condition, index, i);
-		appendStringInfo(condition, "%s.%s", from, name);
+		appendStringInfo(condition, is_json ? "CAST(%s.%s AS %s)" : "%s.%s", from, name, type);
 	}
 	index_close(index, AccessShareLock);
 }
@@ -87,12 +90,55 @@ write_query(const LlmEnrichTarget *t)
 		from, columns.data, t->alias, t->alias, t->value, t->table, condition.data);
 }
 
+/* A look for keys [from, to), which adds to what was found. */
+typedef struct Look
+{
+	LlmOwnedStatement *q;
+	Datum *keys;
+	int from, to;
+	int n_found;
+	LlmStandingFound *found;
+} Look;
+
+static void
+look(void *arg)
+{
+	Look *l = arg;
+	Datum value = llm_owned_array(l->keys + l->from, l->to - l->from, JSONBOID);
+	int n = llm_owned_run(l->q, &value, NULL, LLM_OWNED_OF_TRANSACTION);
+
+	l->found = repalloc(l->found, sizeof(LlmStandingFound) * (l->n_found + n + 1));
+	for (int i = 0; i < n; i++)
+	{
+		LlmStandingFound *found = &l->found[l->n_found++];
+
+		found->key = l->from + (int) DatumGetInt64(llm_owned_get(i, 1)) - 1;
+		found->place.table = DatumGetObjectId(llm_owned_get(i, 2));
+		ItemPointerCopy((ItemPointer) DatumGetPointer(llm_owned_get(i, 3)), &found->place.tid);
+		found->has_value = DatumGetBool(llm_owned_get(i, 4));
+	}
+	SPI_freetuptable(SPI_tuptable);
+}
+
+/* The error of a look, when it is that a key is no value of its column's type any more; NULL = none. */
+static ErrorData *
+try_look(Look *l)
+{
+	ErrorData *error = llm_subxact_try(look, l);
+
+	/* classes of data, and of what domains check */
+	if (error != NULL &&
+		ERRCODE_TO_CATEGORY(error->sqlerrcode) != MAKE_SQLSTATE('2', '2', '0', '0', '0') &&
+		ERRCODE_TO_CATEGORY(error->sqlerrcode) != MAKE_SQLSTATE('2', '3', '0', '0', '0'))
+		ReThrowError(error);
+	return error;
+}
+
 LlmStandingFound *
 llm_standing_keys_find(const LlmEnrichTarget *t, LlmOwnedStatement *q, Datum *keys, int n,
 					   int *n_found)
 {
-	Datum value = llm_owned_array(keys, n, JSONBOID);
-	LlmStandingFound *found;
+	Look l = {q, keys, 0, n};
 
 	if (q->sql == NULL)
 	{
@@ -100,17 +146,20 @@ llm_standing_keys_find(const LlmEnrichTarget *t, LlmOwnedStatement *q, Datum *ke
 		q->n_args = 1;
 		q->types[0] = JSONBARRAYOID;
 	}
-	*n_found = llm_owned_run(q, &value, NULL, LLM_OWNED_OF_TRANSACTION);
-	found = palloc(sizeof(LlmStandingFound) * Max(*n_found, 1));
-	for (int i = 0; i < *n_found; i++)
-	{
-		found[i].key = (int) DatumGetInt64(llm_owned_get(i, 1)) - 1;
-		found[i].place.table = DatumGetObjectId(llm_owned_get(i, 2));
-		ItemPointerCopy((ItemPointer) DatumGetPointer(llm_owned_get(i, 3)), &found[i].place.tid);
-		found[i].has_value = DatumGetBool(llm_owned_get(i, 4));
-	}
-	SPI_freetuptable(SPI_tuptable);
-	return found;
+	l.found = palloc(sizeof(LlmStandingFound));
+	if (try_look(&l) != NULL)
+		for (l.from = 0; l.from < n; l.from++)
+		{
+			ErrorData *error;
+
+			l.to = l.from + 1;
+			error = try_look(&l);
+			if (error != NULL)
+				ereport(LOG, (errmsg("llm_infer: a queued key is none of table \"%s\" any more: %s",
+									 t->name, error->message)));
+		}
+	*n_found = l.n_found;
+	return l.found;
 }
 
 bool

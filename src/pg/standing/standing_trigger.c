@@ -47,7 +47,8 @@ LLM_EXPORTS_BEGIN
 PG_FUNCTION_INFO_V1(llm_enrich_changed);
 LLM_EXPORTS_END
 
-#define CHUNK 10000  /* keys in memory */
+#define CHUNK                                                                                      \
+	200 /* keys in memory: an index takes some of 600 kB, where they are compressed well */
 #define FEW_ROWS 100 /* of a statement: any plan will do */
 
 static int64 suspended = 0;
@@ -62,8 +63,13 @@ void
 llm_standing_trigger_pin(GucAction action)
 {
 	static const char *const settings[][2] = {
-		{"DateStyle", "ISO, YMD"}, {"IntervalStyle", "postgres"}, {"TimeZone", "UTC"},
-		{"bytea_output", "hex"},   {"extra_float_digits", "1"},   {"lc_monetary", "C"},
+		{"DateStyle", "ISO, YMD"},
+		{"IntervalStyle", "postgres"},
+		{"TimeZone", "UTC"},
+		{"bytea_output", "hex"},
+		{"extra_float_digits", "1"},
+		{"lc_monetary", "C"},
+		{"search_path", "pg_catalog, pg_temp"},
 	};
 
 	for (Size i = 0; i < lengthof(settings); i++)

@@ -58,6 +58,7 @@ open_definition(LlmStanding *s, int64 id)
 	if (s->version == InvalidTransactionId || def == NULL || !def->active ||
 		def->owner != GetUserId())
 		return false;
+	llm_standing_ddl_check_top(def->relation);
 	if (!llm_standing_ddl_present(id, def->relation))
 		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
 						errmsg("the table has lost the triggers of the enrichment"),
