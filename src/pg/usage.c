@@ -9,7 +9,7 @@
 #include "utils/timestamp.h"
 
 #define JOBS_SHARE 10      /* a count of jobs holds for so many times what it took */
-#define JOBS_CHEAP_US 1000 /* one that took less is made anew before anything is refused */
+#define JOBS_CHEAP_US 5000 /* one that took less is made anew before anything is refused */
 
 static LWLock *lock = NULL; /* guards the table and its entries */
 static HTAB *table = NULL;
