@@ -66,7 +66,8 @@ is(workers(), '0', 'ROLLBACK wakes nobody');
 	one("SELECT llm_job_cancel($id), llm_memo_forget()");
 }
 
-# Processor time of our processes while there is nothing to do, in hundredths of a second.
+# Processor time of our processes, in hundredths of a second. One that never sleeps takes 400 of them below; the start of
+# another one, which the sum then has too, takes a few.
 sub ticks
 {
 	my $sum = 0;
@@ -88,7 +89,7 @@ sub ticks
 		sleep 1;
 		my $before = ticks();
 		sleep 4;
-		cmp_ok(ticks() - $before, '<=', 2, "$who: no processor time while idle");
+		cmp_ok(ticks() - $before, '<=', 20, "$who: hardly any processor time while idle");
 	}
 	one("SELECT llm_job_cancel($id)");
 }
