@@ -352,10 +352,18 @@ llm_engine_op_stats(LlmEngine *e, LlmEngineOpStat *out, int n, bool reset)
 		snprintf(o->name, sizeof(o->name), "%s", stats[i].name);
 		o->calls = stats[i].calls;
 		o->seconds = stats[i].seconds;
+		o->waited = stats[i].waited;
 		o->nbytes = stats[i].nbytes;
 		o->ops = stats[i].ops;
 	}
 	return n_stats;
+}
+
+void
+llm_engine_op_times(LlmEngine *e, bool on)
+{
+	if (e->loaded && e->m.dev->ops->op_times != NULL)
+		e->m.dev->ops->op_times(e->m.dev, on);
 }
 
 void

@@ -319,16 +319,20 @@ void llm_engine_logits_hook(LlmEngine *e, LlmLogitsHook hook, void *arg, bool al
  * prompts). Borrowed until that submit returns. */
 void llm_engine_force_prompt(LlmEngine *e, const int32_t *ids, int32_t n);
 
-/* One row per op kind: time, bytes, multiply-adds. Returns the number of rows. */
+/* One row per op kind of the device. */
 typedef struct LlmEngineOpStat
 {
 	char name[24];
 	int64_t calls;
-	double seconds;
-	double nbytes;
-	double ops;
+	double seconds; /* 0 unless times are measured */
+	double waited;  /* of seconds, by the mean thread for the others */
+	double nbytes;  /* weights and KV read */
+	double ops;     /* multiply-adds counted as two */
 } LlmEngineOpStat;
+/* Returns the number of rows, 0 when the device measures nothing. */
 int llm_engine_op_stats(LlmEngine *e, LlmEngineOpStat *out, int n, bool reset);
+/* Measure times as well, from the next step on; needs a resident model. */
+void llm_engine_op_times(LlmEngine *e, bool on);
 
 /* Bandwidth (bytes/s) and peaks (operations/s) of this machine, measured now. */
 typedef struct LlmMachineLimits

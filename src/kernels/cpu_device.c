@@ -154,11 +154,21 @@ device_kv_import(LlmDevice *d, int group, const int32_t *pages, int n_pages, con
 }
 
 static const char *const kind_names[LLM_CPU_N_KINDS] = {
-	[LLM_CPU_EMBED] = "embed",        [LLM_CPU_NORM] = "norm",
-	[LLM_CPU_LINEAR] = "linear",      [LLM_CPU_GATE] = "gate",
-	[LLM_CPU_ROPE] = "rope_kv_write", [LLM_CPU_ATTENTION] = "attention",
-	[LLM_CPU_QUANTISE] = "quantise",  [LLM_CPU_GATHER] = "gather_rows",
+	[LLM_CPU_EMBED] = "embed",
+	[LLM_CPU_NORM] = "norm",
+	[LLM_CPU_LINEAR + LLM_LINEAR_OTHER] = "linear",
+	[LLM_CPU_LINEAR + LLM_LINEAR_QKV] = "qkv",
+	[LLM_CPU_LINEAR + LLM_LINEAR_ATTN_OUT] = "attn_out",
+	[LLM_CPU_LINEAR + LLM_LINEAR_GATE_UP] = "gate_up",
+	[LLM_CPU_LINEAR + LLM_LINEAR_DOWN] = "down",
+	[LLM_CPU_LINEAR + LLM_LINEAR_HEAD] = "head",
+	[LLM_CPU_GATE] = "gate",
+	[LLM_CPU_ROPE] = "rope_kv_write",
+	[LLM_CPU_ATTENTION] = "attention",
+	[LLM_CPU_QUANTISE] = "quantise",
+	[LLM_CPU_GATHER] = "gather_rows",
 	[LLM_CPU_SAMPLE] = "sample",
+	[LLM_CPU_RECORD] = "record",
 };
 
 static void
@@ -166,16 +176,29 @@ stats_reset(LlmCpuDevice *dev)
 {
 	for (int i = 0; i < LLM_CPU_N_KINDS; i++)
 		dev->stats[i] = (LlmOpStat){.name = kind_names[i]};
+	for (int t = 0; dev->scratch != NULL && t < llm_pool_threads(dev->pool); t++)
+		memset(dev->scratch[t].waited, 0, sizeof(dev->scratch[t].waited));
+}
+
+static void
+device_op_times(LlmDevice *d, bool on)
+{
+	self(d)->timed = on;
 }
 
 static int
 device_op_stats(LlmDevice *d, LlmOpStat *out, int n, bool reset)
 {
 	LlmCpuDevice *dev = self(d);
+	int n_threads = llm_pool_threads(dev->pool);
 
 	n = n < LLM_CPU_N_KINDS ? n : LLM_CPU_N_KINDS;
-	if (n > 0)
-		memcpy(out, dev->stats, (size_t) n * sizeof(*out));
+	for (int i = 0; i < n; i++)
+	{
+		out[i] = dev->stats[i];
+		for (int t = 0; dev->scratch != NULL && t < n_threads; t++)
+			out[i].waited += dev->scratch[t].waited[i] / n_threads;
+	}
 	if (reset)
 		stats_reset(dev);
 	return n;
@@ -205,6 +228,7 @@ static const LlmDeviceOps device_ops = {
 	.step_end = llm_cpu_step_end,
 	.step_wait = llm_cpu_step_wait,
 	.op_stats = device_op_stats,
+	.op_times = device_op_times,
 };
 
 /* " generic avx2": names that can run here, for a message. */

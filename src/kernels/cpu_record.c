@@ -181,7 +181,8 @@ llm_cpu_linear(LlmDevice *d, LlmAct x, const LlmLinear *l, LlmEpilogue epilogue,
 		y = gate_act(dev, o->rows, l->n);
 	if (y == NULL)
 		return;
-	op = phase(dev, LLM_CPU_LINEAR, fused ? llm_cpu_run_linear_gate : llm_cpu_run_linear, in, y);
+	op = phase(dev, LLM_CPU_LINEAR + l->role, fused ? llm_cpu_run_linear_gate : llm_cpu_run_linear,
+			   in, y);
 	op->linear = l;
 	op->nbytes = (double) l->nbytes;
 	op->ops = 2.0 * (double) l->k * (double) l->n * (double) o->rows;

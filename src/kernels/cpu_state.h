@@ -38,13 +38,15 @@ typedef enum LlmCpuOpKind
 {
 	LLM_CPU_EMBED = 0,
 	LLM_CPU_NORM,
-	LLM_CPU_LINEAR,
+	LLM_CPU_LINEAR, /* and the LlmLinearRole */
+	LLM_CPU_LINEAR_LAST = LLM_CPU_LINEAR + LLM_LINEAR_N_ROLES - 1,
 	LLM_CPU_GATE,
 	LLM_CPU_ROPE,
 	LLM_CPU_ATTENTION,
 	LLM_CPU_QUANTISE,
 	LLM_CPU_GATHER,
 	LLM_CPU_SAMPLE,
+	LLM_CPU_RECORD, /* no phase: the caller's thread between step_begin and the run */
 	LLM_CPU_N_KINDS
 } LlmCpuOpKind;
 
@@ -92,13 +94,14 @@ typedef struct LlmCpuBlock
 typedef struct LlmCpuScratch
 {
 	LlmSampler *sampler;
-	float *row;      /* [max_cols] one row between two operations */
-	float *o;        /* value sums of an attention item */
-	float *m;        /* [n_q] maxima */
-	float *l;        /* [n_q] sums */
-	int32_t *lo;     /* [n_q] visible range in a split */
-	int32_t *hi;     /* [n_q] */
-	const float **q; /* [n_q] query vectors */
+	double waited[LLM_CPU_N_KINDS]; /* seconds at the barriers after phases of each kind */
+	float *row;                     /* [max_cols] one row between two operations */
+	float *o;                       /* value sums of an attention item */
+	float *m;                       /* [n_q] maxima */
+	float *l;                       /* [n_q] sums */
+	int32_t *lo;                    /* [n_q] visible range in a split */
+	int32_t *hi;                    /* [n_q] */
+	const float **q;                /* [n_q] query vectors */
 } LlmCpuScratch;
 
 typedef struct LlmCpuDevice
@@ -142,7 +145,9 @@ typedef struct LlmCpuDevice
 	LlmStatus status;      /* first failure while recording */
 	LlmError error;
 
-	LlmOpStat stats[LLM_CPU_N_KINDS];
+	LlmOpStat stats[LLM_CPU_N_KINDS]; /* waited comes from scratch */
+	bool timed;                       /* stats have times, not counts alone */
+	double begun;                     /* when the step began, if timed */
 } LlmCpuDevice;
 
 /* ---- cpu_step.c ---- */

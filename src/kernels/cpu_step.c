@@ -219,6 +219,7 @@ llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err)
 	for (int32_t r = 0; r < batch->n_rows; r++)
 		dev->spoiled_rows[r] = false;
 	dev->batch = batch;
+	dev->begun = dev->timed ? llm_clock_seconds() : 0.0;
 	dev->arena_used = 0;
 	dev->n_acts = 0;
 	dev->n_ops = 0;
@@ -230,31 +231,59 @@ llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err)
 	return LLM_OK;
 }
 
-/* The whole list on one thread's share; thread 0 keeps the times. */
+/* One phase and the barrier after it, with the clock running. Thread 0 keeps the time of the phase,
+ * every thread its own waiting. */
+static double
+phase_timed(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads, double start)
+{
+	double done, end;
+
+	op->run(dev, op, tid, n_threads);
+	done = llm_clock_seconds();
+	llm_pool_barrier(dev->pool);
+	end = llm_clock_seconds();
+	dev->scratch[tid].waited[op->kind] += end - done;
+	if (tid == 0)
+		dev->stats[op->kind].seconds += end - start;
+	return end;
+}
+
+/* The whole list on one thread's share. */
 static void
 step_run(void *arg, int tid, int n_threads)
 {
 	LlmCpuDevice *dev = arg;
-	double t = tid == 0 ? llm_clock_seconds() : 0.0;
+	double t = dev->timed ? llm_clock_seconds() : 0.0;
 
 	for (int32_t i = 0; i < dev->n_ops; i++)
 	{
 		LlmCpuOp *op = &dev->ops[i];
 
-		op->run(dev, op, tid, n_threads);
-		llm_pool_barrier(dev->pool);
-		if (tid == 0)
+		if (dev->timed)
+			t = phase_timed(dev, op, tid, n_threads, t);
+		else
 		{
-			LlmOpStat *stat = &dev->stats[op->kind];
-			double end = llm_clock_seconds();
-
-			stat->calls++;
-			stat->seconds += end - t;
-			stat->nbytes += op->nbytes;
-			stat->ops += op->ops;
-			t = end;
+			op->run(dev, op, tid, n_threads);
+			llm_pool_barrier(dev->pool);
 		}
 	}
+}
+
+static void
+step_count(LlmCpuDevice *dev)
+{
+	LlmOpStat *record = &dev->stats[LLM_CPU_RECORD];
+
+	for (int32_t i = 0; i < dev->n_ops; i++)
+	{
+		LlmOpStat *stat = &dev->stats[dev->ops[i].kind];
+
+		stat->calls++;
+		stat->nbytes += dev->ops[i].nbytes;
+		stat->ops += dev->ops[i].ops;
+	}
+	record->calls++;
+	record->seconds += dev->timed ? llm_clock_seconds() - dev->begun : 0.0;
 }
 
 LlmStatus
@@ -271,6 +300,7 @@ llm_cpu_step_end(LlmDevice *d, uint64_t *step, LlmError *err)
 			*err = dev->error;
 		return dev->status;
 	}
+	step_count(dev);
 	llm_pool_run(dev->pool, step_run, dev);
 	*step = ++dev->step;
 	return LLM_OK;

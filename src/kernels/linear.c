@@ -160,6 +160,7 @@ llm_linear_create(LlmWeightStore *store, LlmPool *pool, const LlmWeightView *par
 							 sizeof(*l));
 	l->k = parts[0].cols;
 	l->is_embedding = spec->is_embedding;
+	l->role = spec->role;
 	l->next = store->linears;
 	store->linears = l;
 	for (int i = 0; i < n_parts; i++)

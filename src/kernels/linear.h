@@ -28,6 +28,7 @@ struct LlmLinear
 	int32_t n_parts;
 	int32_t forms; /* LLM_ACT_* bits that the input must have */
 	bool is_embedding;
+	LlmLinearRole role;
 	size_t nbytes; /* of all panels */
 	LlmLinearPart parts[LLM_LINEAR_PARTS_MAX];
 };

@@ -132,18 +132,18 @@ static void
 layer_bind(LlmWeights *w, const LlmModelConfig *c, int32_t i, LlamaLayer *l)
 {
 	int32_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
-	LlmLinearSpec plain = {0};
 
 	llm_weights_norm(w, i, "attn_norm", c->dim, &l->attn_norm.weight);
 	llm_weights_linear(w, i, (LlmWeightPart[]){{"attn_q", q}, {"attn_k", kv}, {"attn_v", kv}}, 3,
-					   c->dim, plain, &l->wqkv);
-	llm_weights_linear(w, i, (LlmWeightPart[]){{"attn_output", c->dim}}, 1, q, plain, &l->wo);
+					   c->dim, (LlmLinearSpec){.role = LLM_LINEAR_QKV}, &l->wqkv);
+	llm_weights_linear(w, i, (LlmWeightPart[]){{"attn_output", c->dim}}, 1, q,
+					   (LlmLinearSpec){.role = LLM_LINEAR_ATTN_OUT}, &l->wo);
 	llm_weights_norm(w, i, "ffn_norm", c->dim, &l->ffn_norm.weight);
 	llm_weights_linear(w, i,
 					   (LlmWeightPart[]){{"ffn_gate", c->hidden_dim}, {"ffn_up", c->hidden_dim}}, 2,
-					   c->dim, plain, &l->w13);
-	llm_weights_linear(w, i, (LlmWeightPart[]){{"ffn_down", c->dim}}, 1, c->hidden_dim, plain,
-					   &l->w2);
+					   c->dim, (LlmLinearSpec){.role = LLM_LINEAR_GATE_UP}, &l->w13);
+	llm_weights_linear(w, i, (LlmWeightPart[]){{"ffn_down", c->dim}}, 1, c->hidden_dim,
+					   (LlmLinearSpec){.role = LLM_LINEAR_DOWN}, &l->w2);
 }
 
 static void
@@ -152,7 +152,10 @@ weights_bind(LlmWeights *w, const LlmModelConfig *c, Llama *m)
 	bool tied = !llm_weights_have(w, "output");
 
 	llm_weights_linear(w, LLM_WEIGHTS_NO_LAYER, (LlmWeightPart[]){{"token_embd", c->vocab_size}}, 1,
-					   c->dim, (LlmLinearSpec){.is_embedding = true, .is_head = tied}, &m->embed);
+					   c->dim,
+					   (LlmLinearSpec){.is_embedding = true,
+									   .role = tied ? LLM_LINEAR_HEAD : LLM_LINEAR_OTHER},
+					   &m->embed);
 	for (int32_t i = 0; i < c->n_layers; i++)
 		layer_bind(w, c, i, &m->layers[i]);
 	llm_weights_norm(w, LLM_WEIGHTS_NO_LAYER, "output_norm", c->dim, &m->norm.weight);
@@ -160,7 +163,7 @@ weights_bind(LlmWeights *w, const LlmModelConfig *c, Llama *m)
 		m->head = m->embed;
 	else
 		llm_weights_linear(w, LLM_WEIGHTS_NO_LAYER, (LlmWeightPart[]){{"output", c->vocab_size}}, 1,
-						   c->dim, (LlmLinearSpec){.is_head = true}, &m->head);
+						   c->dim, (LlmLinearSpec){.role = LLM_LINEAR_HEAD}, &m->head);
 }
 
 /* inv_freq[i] = base^(-2i / n). Taken once, in double and rounded to float: libraries differ by less

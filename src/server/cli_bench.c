@@ -30,7 +30,7 @@ typedef struct Bench
 	LlmModelSpec spec;
 	int64_t prompt_tokens, gen_tokens, reps;
 	LlmTokens batches;
-	bool json;
+	bool json, profile;
 	LlmEngine *engine;
 	LlmModelInfo info;
 	LlmMachineLimits limits;
@@ -52,6 +52,7 @@ static const char usage_text[] =
 	"  --gen-tokens N      of the decode, per request (default 128)\n"
 	"  --batch LIST        requests that decode together (default 1,8)\n"
 	"  --reps N            repetitions; the median counts (default 3)\n"
+	"  --profile           time and work of each op of a step\n"
 	"  --json              one JSON object instead of text\n"
 	"  --help              print this\n";
 
@@ -68,6 +69,7 @@ options_read(Bench *b, int argc, char **argv)
 		{"gen-tokens", LLM_CLI_I64, &b->gen_tokens, 2, 1 << 20},
 		{"batch", LLM_CLI_LIST, &b->batches, 0, 1024},
 		{"reps", LLM_CLI_I64, &b->reps, 1, LLM_BENCH_REPS_MAX},
+		{"profile", LLM_CLI_FLAG, &b->profile},
 		{"json", LLM_CLI_FLAG, &b->json},
 	};
 	int rc = llm_cli_options_read(argc, argv, table, sizeof(table) / sizeof(table[0]), usage_text);
@@ -257,6 +259,7 @@ bench_run(Bench *b, LlmError *err)
 	if (status == LLM_OK)
 	{
 		llm_engine_model(b->engine, &b->info);
+		llm_engine_op_times(b->engine, b->profile);
 		limits_measure(b);
 	}
 	for (size_t i = 0; status == LLM_OK && i < n; i++)
@@ -271,7 +274,7 @@ bench_run(Bench *b, LlmError *err)
 
 		llm_engine_stats(b->engine, &stats);
 		r.threads = stats.threads;
-		llm_bench_report_print(&r, b->json);
+		llm_bench_report_print(&r, b->profile, b->json);
 	}
 	llm_engine_free(b->engine);
 	free(phases);

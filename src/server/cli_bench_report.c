@@ -26,7 +26,7 @@ phase_total(const LlmBenchReport *r, const LlmBenchPhase *p)
 }
 
 static void
-phase_print(const LlmBenchReport *r, const LlmBenchPhase *p)
+phase_print(const LlmBenchReport *r, const LlmBenchPhase *p, bool profile)
 {
 	LlmEngineOpStat t = phase_total(r, p);
 
@@ -36,6 +36,8 @@ phase_print(const LlmBenchReport *r, const LlmBenchPhase *p)
 	printf("  %.1f%% of bandwidth, %.1f%% of the int8 peak\n",
 		   100 * fraction(t.nbytes, t.seconds, r->limits.read_bandwidth),
 		   100 * fraction(t.ops, t.seconds, r->limits.int8_ops));
+	if (!profile)
+		return;
 	if (p->n_ops > 0)
 		printf("  %-20s %9s %10s %7s %9s %7s %9s %7s\n", "op", "calls", "ms", "time", "GB/s", "bw",
 			   "Gop/s", "peak");
@@ -79,7 +81,7 @@ phase_json(const LlmBenchReport *r, const LlmBenchPhase *p)
 }
 
 void
-llm_bench_report_print(const LlmBenchReport *r, bool json)
+llm_bench_report_print(const LlmBenchReport *r, bool profile, bool json)
 {
 	const LlmModelInfo *m = r->info;
 	json_t *list, *all;
@@ -93,7 +95,7 @@ llm_bench_report_print(const LlmBenchReport *r, bool json)
 			   1e-9 * r->limits.read_bandwidth, 1e-12 * r->limits.int8_ops,
 			   1e-12 * r->limits.f32_ops);
 		for (size_t i = 0; i < r->n_phases; i++)
-			phase_print(r, &r->phases[i]);
+			phase_print(r, &r->phases[i], profile);
 		return;
 	}
 	list = json_array();

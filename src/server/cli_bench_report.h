@@ -31,7 +31,7 @@ typedef struct LlmBenchReport
 	size_t n_phases;
 } LlmBenchReport;
 
-/* To stdout. */
-void llm_bench_report_print(const LlmBenchReport *r, bool json);
+/* To stdout. profile: the times of ops were measured, so text shows them. */
+void llm_bench_report_print(const LlmBenchReport *r, bool profile, bool json);
 
 #endif

@@ -61,10 +61,22 @@ typedef enum LlmEpilogue
 	LLM_EPI_SILU_GATE = 1 /* linear gives gate | up; out = silu(gate) * up, half as wide */
 } LlmEpilogue;
 
+/* What a linear is in its model: products are counted and timed apart by it. */
+typedef enum LlmLinearRole
+{
+	LLM_LINEAR_OTHER = 0,
+	LLM_LINEAR_QKV,
+	LLM_LINEAR_ATTN_OUT,
+	LLM_LINEAR_GATE_UP,
+	LLM_LINEAR_DOWN,
+	LLM_LINEAR_HEAD, /* gives logits */
+	LLM_LINEAR_N_ROLES
+} LlmLinearRole;
+
 typedef struct LlmLinearSpec
 {
 	bool is_embedding; /* rows will be read by embed (a tied head is read by both) */
-	bool is_head;      /* gives logits */
+	LlmLinearRole role;
 } LlmLinearSpec;
 
 /* Root-mean-square norm over a row: x / sqrt(mean(x^2) + eps) * weight. */
@@ -96,14 +108,15 @@ typedef struct LlmDeviceInfo
 	int64_t kv_page_nbytes; /* device memory of one page over all groups and layers */
 } LlmDeviceInfo;
 
-/* Time and work of one op kind since the last reset; for the benchmark. */
+/* Work and time of one op kind since the last reset; for the benchmark. */
 typedef struct LlmOpStat
 {
-	const char *name; /* "linear", "attention", ... */
+	const char *name; /* "qkv", "attention", ... */
 	int64_t calls;
-	double seconds;
-	double nbytes; /* weights and KV read */
-	double ops;    /* multiply-adds counted as two */
+	double seconds; /* from the first thread's start to the last one's end */
+	double waited;  /* of seconds, the mean thread waited for the others */
+	double nbytes;  /* weights and KV read */
+	double ops;     /* multiply-adds counted as two */
 } LlmOpStat;
 
 typedef struct LlmDeviceOps
@@ -168,10 +181,12 @@ typedef struct LlmDeviceOps
 	/* Fill out->rows [n_out] and out->logits. */
 	LlmStatus (*step_wait)(LlmDevice *, uint64_t step, LlmStepOut *out, LlmError *);
 
-	/* ---- measuring; optional (NULL = nothing is measured) ---- */
+	/* ---- measuring; optional (both NULL = nothing is measured) ---- */
 
 	/* Copy up to n rows; returns how many. reset: start again from zero. */
 	int (*op_stats)(LlmDevice *, LlmOpStat *out, int n, bool reset);
+	/* Measure times as well from the next step on (off at first: the clock is not free). */
+	void (*op_times)(LlmDevice *, bool on);
 } LlmDeviceOps;
 
 struct LlmDevice

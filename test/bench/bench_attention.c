@@ -159,7 +159,7 @@ step_time(Bench *b, bool share)
 {
 	const LlmDeviceOps *ops = b->dev->ops;
 	int32_t cols = b->attn.n_heads * b->attn.head_dim;
-	LlmOpStat stats[16], none = {0};
+	LlmOpStat stats[32], none = {0};
 	LlmStepOut out = {0};
 	LlmError err;
 	uint64_t step;
@@ -167,7 +167,8 @@ step_time(Bench *b, bool share)
 	int n;
 
 	llm_cpu_device_share(b->dev, share);
-	ops->op_stats(b->dev, stats, 16, true);
+	ops->op_times(b->dev, true);
+	ops->op_stats(b->dev, stats, 32, true);
 	must(ops->step_begin(b->dev, &b->batch, &err), &err);
 	q = ops->act_create(b->dev, LLM_ACT_F32, N_SEQS, cols);
 	y = ops->act_create(b->dev, LLM_ACT_F32, N_SEQS, cols);
@@ -176,7 +177,7 @@ step_time(Bench *b, bool share)
 		ops->attention(b->dev, q, &b->attn, y);
 	must(ops->step_end(b->dev, &step, &err), &err);
 	must(ops->step_wait(b->dev, step, &out, &err), &err);
-	n = ops->op_stats(b->dev, stats, 16, true);
+	n = ops->op_stats(b->dev, stats, 32, true);
 	for (int i = 0; i < n; i++)
 		if (strcmp(stats[i].name, "attention") == 0)
 			return stats[i];

@@ -246,7 +246,8 @@ test_life(void **state)
 						.v_dim = 1 << 14,
 						.k_type = LLM_DTYPE_F32,
 						.v_type = LLM_DTYPE_F32};
-	LlmOpStat stats[16];
+	LlmOpStat stats[32];
+	bool found = false;
 	LlmDeviceInfo info;
 	Run *r;
 	int n;
@@ -262,10 +263,19 @@ test_life(void **state)
 	assert_int_equal(info.kv_page_nbytes, 64 * LAYERS * KV_HEADS * 2 * 32 * 4);
 	r = run_create(&m, 1);
 	run_alone(r, 0, 20, (int32_t[]){10, 0});
-	n = m.dev->ops->op_stats(m.dev, stats, 16, true);
+	m.dev->ops->op_times(m.dev, true);
+	run_alone(r, 0, 30, (int32_t[]){10, 0});
+	n = m.dev->ops->op_stats(m.dev, stats, 32, true);
 	for (int i = 0; i < n; i++)
-		if (strcmp(stats[i].name, "linear") == 0)
-			assert_int_equal(stats[i].calls, 2 * (4 * LAYERS + 1));
+	{
+		assert_true(stats[i].waited >= 0);
+		if (strcmp(stats[i].name, "linear") != 0)
+			continue;
+		assert_int_equal(stats[i].calls, 3 * (4 * LAYERS + 1));
+		assert_true(stats[i].seconds > 0 && stats[i].nbytes > 0 && stats[i].ops > 0);
+		found = true;
+	}
+	assert_true(found);
 	m.dev->ops->model_clear(m.dev);
 	assert_int_equal(m.dev->ops->info(m.dev).weight_nbytes, 0);
 	assert_int_equal(m.dev->ops->step_begin(m.dev, &r->b, &err), LLM_E_INTERNAL);

@@ -29,7 +29,7 @@ struct LlmLinear
 	int32_t rows;
 	int32_t cols;
 	int32_t forms;
-	bool is_head;
+	LlmLinearRole role;
 	bool is_embedding;
 };
 
@@ -85,7 +85,7 @@ linear_create(LlmDevice *dev, const LlmWeightView *parts, int n, const LlmLinear
 		if (parts[i].type == LLM_DTYPE_Q8_0)
 			l->forms |= LLM_ACT_Q8;
 	}
-	l->is_head = spec->is_head;
+	l->role = spec->role;
 	l->is_embedding = spec->is_embedding;
 	*out = l;
 	return LLM_OK;
@@ -298,7 +298,7 @@ a_missing_head_is_tied(void **state)
 	recorder.fail_at = -1;
 	b.skip_tensor = "output.weight";
 	assert_int_equal(try_file(&b, &c, &m, &err), LLM_OK);
-	assert_true(recorder.linears[0].is_head && recorder.linears[0].is_embedding);
+	assert_true(recorder.linears[0].is_embedding && recorder.linears[0].role == LLM_LINEAR_HEAD);
 	llm_model_forward(m, &recorder.base, &(LlmBatch){.n_rows = 1, .n_out = 1});
 	assert_non_null(strstr(recorder.log, "linear(9,token_embd.weight)>10"));
 	llm_model_free(m);
