@@ -28,6 +28,7 @@
 #include "core/status.h"
 #include "core/str.h"
 #include "tensor/kv_spec.h"
+#include "tensor/limits.h"
 #include "tensor/sampling.h"
 
 typedef struct LlmEngine LlmEngine;
@@ -334,13 +335,7 @@ int llm_engine_op_stats(LlmEngine *e, LlmEngineOpStat *out, int n, bool reset);
 /* Measure times as well, from the next step on; needs a resident model. */
 void llm_engine_op_times(LlmEngine *e, bool on);
 
-/* Bandwidth (bytes/s) and peaks (operations/s) of this machine, measured now. */
-typedef struct LlmMachineLimits
-{
-	double read_bandwidth;
-	double int8_ops;
-	double f32_ops;
-} LlmMachineLimits;
+/* What this machine can do, measured now over about `seconds`. */
 void llm_engine_measure(LlmEngine *e, double seconds, LlmMachineLimits *out);
 
 #endif

@@ -102,13 +102,11 @@ void
 llm_loader_measure(const LlmLoaded *m, int32_t threads, double seconds, LlmMachineLimits *out)
 {
 	LlmPool *pool = m->pool;
-	LlmCpuLimits limits;
 
 	memset(out, 0, sizeof(*out));
 	if (pool == NULL && llm_pool_create(threads, &pool, NULL) != LLM_OK)
 		return;
-	llm_cpu_limits_measure(pool, seconds, &limits);
-	*out = (LlmMachineLimits){limits.read_bandwidth, limits.int8_ops, limits.f32_ops};
+	llm_cpu_limits_measure(pool, seconds, out);
 	if (pool != m->pool)
 		llm_pool_free(pool);
 }

@@ -4,6 +4,7 @@
 
 #include "core/pool.h"
 #include "tensor/device.h"
+#include "tensor/limits.h"
 
 /* pool is borrowed for the device's life. isa NULL = the best that the machine has; otherwise
  * "generic", "avx2", ...; one that the machine lacks is LLM_E_INVALID. */
@@ -13,14 +14,7 @@ LlmStatus llm_cpu_device_create(LlmPool *pool, const char *isa, LlmDevice **out,
  * for one sequence after the other. The bits are the same: for benchmarks and tests. */
 void llm_cpu_device_share(LlmDevice *dev, bool on);
 
-/* Limits of this machine, measured now over about `seconds`: for fractions in benchmarks. */
-typedef struct LlmCpuLimits
-{
-	double read_bandwidth; /* bytes/s, plain reads of huge pages, all threads */
-	double int8_ops;       /* multiply-adds counted as two, per second, best ISA, all threads */
-	double f32_ops;
-} LlmCpuLimits;
-
-void llm_cpu_limits_measure(LlmPool *pool, double seconds, LlmCpuLimits *out);
+/* What this machine can do with its best ISA, measured now over about `seconds`. */
+void llm_cpu_limits_measure(LlmPool *pool, double seconds, LlmMachineLimits *out);
 
 #endif

@@ -1,12 +1,14 @@
 /*
  * kernels/limits.c - what this machine can do, measured: plain reads, int8 and float peaks.
  *
- * Bandwidth: every thread sums its own part of a block of huge pages. Peaks: independent chains of
- * the instruction that the best products use, nothing else, long enough to hide its latency.
+ * Bandwidth: every thread, or the first alone, sums its part of a block of huge pages. Peaks:
+ * independent chains of the instruction that the best products use, nothing else, long enough to
+ * hide its latency.
  */
 #include "kernels/cpu_device.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/clock.h"
@@ -20,6 +22,7 @@
 #define READ_NBYTES ((size_t) 256 << 20)
 #define TURNS 20000 /* of a peak loop between looks at the clock */
 #define CHAINS 12   /* independent accumulators */
+#define RUNS_MAX 256
 
 /* A loop and the operations of one call. */
 typedef struct Peak
@@ -139,12 +142,44 @@ PEAK_LOOP(f32_avx512, AVX512, __m512, _mm512_setzero_ps(), _mm512_set1_ps(0.5f),
 		  _mm512_set1_ps(0.25f), KEEP_V, acc[j] = _mm512_fmadd_ps(a, b, acc[j]);
 		  KEEP_V(acc[j]))
 
+#define TILE_CHAINS 4 /* tiles 0..3; the operands are 4..7 */
+#define TILE_OPS (2.0 * 16 * 16 * 64)
+
+__attribute__((target("amx-tile,amx-int8"))) static void
+int8_amx(void)
+{
+	struct
+	{
+		uint8_t palette, start_row, reserved[14];
+		uint16_t row_nbytes[16];
+		uint8_t rows[16];
+	} config __attribute__((aligned(64))) = {.palette = 1};
+
+	for (int i = 0; i < 8; i++)
+	{
+		config.rows[i] = 16;
+		config.row_nbytes[i] = 64;
+	}
+	/* gcc's intrinsic says that it reads 8 bytes, so that the other stores would go */
+	__asm__ volatile("" : : "r"(&config) : "memory");
+	_tile_loadconfig(&config); /* all tiles are zero */
+	for (int i = 0; i < TURNS; i++)
+	{
+		_tile_dpbusd(0, 4, 6);
+		_tile_dpbusd(1, 4, 7);
+		_tile_dpbusd(2, 5, 6);
+		_tile_dpbusd(3, 5, 7);
+	}
+	_tile_release();
+}
+
 #endif
 
 typedef struct Loops
 {
 	uint64_t (*read)(const uint8_t *p, size_t n);
 	Peak int8;
+	Peak amx; /* run NULL: there is none */
 	Peak f32;
 } Loops;
 
@@ -152,13 +187,15 @@ static Loops
 loops_of(const char *isa)
 {
 	double n = (double) TURNS * CHAINS * 2.0;
-	Loops loops = {read_generic, {int8_generic, n}, {f32_generic, n}};
+	Loops loops = {read_generic, {int8_generic, n}, {NULL, 0}, {f32_generic, n}};
 
 #if defined(__x86_64__)
 	if (strcmp(isa, "avx2") == 0)
-		loops = (Loops){read_avx2, {int8_avx2, n * 32}, {f32_avx2, n * 8}};
+		loops = (Loops){read_avx2, {int8_avx2, n * 32}, {NULL, 0}, {f32_avx2, n * 8}};
 	if (strcmp(isa, "avx512") == 0 || strcmp(isa, "amx") == 0)
-		loops = (Loops){read_avx2, {int8_avx512, n * 64}, {f32_avx512, n * 16}};
+		loops = (Loops){read_avx2, {int8_avx512, n * 64}, {NULL, 0}, {f32_avx512, n * 16}};
+	if (strcmp(isa, "amx") == 0)
+		loops.amx = (Peak){int8_amx, (double) TURNS * TILE_CHAINS * TILE_OPS};
 #endif
 	return loops;
 }
@@ -168,61 +205,89 @@ typedef struct Job
 	const Loops *loops;
 	const Peak *peak;    /* NULL: read */
 	const uint8_t *data; /* [READ_NBYTES] */
+	int n_workers;       /* threads that take part, from the first */
 } Job;
+
+/* Bytes that each of the readers reads. */
+static size_t
+read_part(const Job *job)
+{
+	return READ_NBYTES / (size_t) job->n_workers / 128 * 128;
+}
 
 static void
 job_run(void *arg, int tid, int n_threads)
 {
 	const Job *job = arg;
-	size_t part = READ_NBYTES / (size_t) n_threads / 128 * 128;
 	uint64_t sum;
 
+	if (tid >= job->n_workers)
+		return;
 	if (job->peak != NULL)
 	{
 		job->peak->run();
 		return;
 	}
-	sum = job->loops->read(job->data + part * (size_t) tid, part);
+	sum = job->loops->read(job->data + read_part(job) * (size_t) tid, read_part(job));
 	KEEP(sum);
 }
 
-/* Least time of one run, over about `seconds`. */
-static double
-best_time(LlmPool *pool, Job *job, double seconds)
+static int
+double_cmp(const void *a, const void *b)
 {
-	double best = INFINITY, start = llm_clock_seconds(), t = start;
+	double x = *(const double *) a, y = *(const double *) b;
 
+	return x < y ? -1 : x > y;
+}
+
+/* Amounts per second of runs over about `seconds`; `amount` is that of one worker in one run. */
+static LlmLimit
+limit_measure(LlmPool *pool, Job *job, double amount, double seconds)
+{
+	double times[RUNS_MAX], start = llm_clock_seconds(), t = start;
+	int n = 0;
+
+	amount *= job->n_workers;
 	do
 	{
 		double end;
 
 		llm_pool_run(pool, job_run, job);
 		end = llm_clock_seconds();
-		best = end - t < best ? end - t : best;
+		times[n++] = end - t;
 		t = end;
-	} while (t - start < seconds);
-	return best;
+	} while (n < RUNS_MAX && t - start < seconds);
+	qsort(times, (size_t) n, sizeof(times[0]), double_cmp);
+	return (LlmLimit){amount / times[0], amount / times[n / 2]};
+}
+
+static LlmLimit
+peak_measure(LlmPool *pool, const Peak *peak, double seconds)
+{
+	Job job = {.peak = peak, .n_workers = llm_pool_threads(pool)};
+
+	if (peak->run == NULL)
+		return (LlmLimit){0};
+	return limit_measure(pool, &job, peak->ops, seconds);
 }
 
 void
-llm_cpu_limits_measure(LlmPool *pool, double seconds, LlmCpuLimits *out)
+llm_cpu_limits_measure(LlmPool *pool, double seconds, LlmMachineLimits *out)
 {
 	Loops loops = loops_of(llm_kernels_find(NULL)->isa);
-	double n_threads = llm_pool_threads(pool);
 	uint8_t *data = llm_block_create(READ_NBYTES);
-	Job job = {&loops, NULL, data};
+	Job read = {.loops = &loops, .data = data, .n_workers = 1};
 
-	*out = (LlmCpuLimits){0};
+	*out = (LlmMachineLimits){0};
 	if (data != NULL)
 	{
 		memset(data, 1, READ_NBYTES); /* untouched pages would all be one zero page */
-		size_t part = READ_NBYTES / (size_t) n_threads / 128 * 128;
-
-		out->read_bandwidth = (double) part * n_threads / best_time(pool, &job, seconds / 2);
+		out->read_one = limit_measure(pool, &read, (double) read_part(&read), seconds / 4);
+		read.n_workers = llm_pool_threads(pool);
+		out->read_all = limit_measure(pool, &read, (double) read_part(&read), seconds / 4);
 		llm_block_free(data, READ_NBYTES);
 	}
-	job.peak = &loops.int8;
-	out->int8_ops = n_threads * loops.int8.ops / best_time(pool, &job, seconds / 4);
-	job.peak = &loops.f32;
-	out->f32_ops = n_threads * loops.f32.ops / best_time(pool, &job, seconds / 4);
+	out->int8_ops = peak_measure(pool, &loops.int8, seconds / 6);
+	out->amx_ops = peak_measure(pool, &loops.amx, seconds / 6);
+	out->f32_ops = peak_measure(pool, &loops.f32, seconds / 6);
 }

@@ -1,5 +1,5 @@
 /*
- * test_cli.c - values of command-line options and prompts as JSON lines.
+ * test_cli.c - values of command-line options, prompts as JSON lines, the benchmark's report.
  * links: server core
  */
 #include <stdarg.h>
@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <float.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,13 +175,79 @@ test_prompts_refused(void **state)
 	}
 }
 
+/* The JSON report of a benchmark of a tiny model. */
+static json_t *
+bench_report(const char *options)
+{
+	char command[400];
+	FILE *pipe;
+	json_t *report;
+
+	snprintf(command, sizeof(command),
+			 "%s bench --model test/golden/models/llama256-q8_0/model.gguf --threads 2 --reps 2 "
+			 "--kv-memory 16 --json %s",
+			 getenv("LLM_ENGINE"), options);
+	pipe = popen(command, "r");
+	assert_non_null(pipe);
+	report = json_loadf(pipe, 0, NULL);
+	assert_int_equal(pclose(pipe), 0);
+	assert_non_null(report);
+	return report;
+}
+
+static double
+number(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+
+	assert_true(json_is_number(value));
+	return json_number_value(value);
+}
+
+static void
+test_bench(void **state)
+{
+	json_t *report, *phases, *decode, *op;
+	size_t i;
+
+	if (getenv("LLM_ENGINE") == NULL)
+		skip();
+	report = bench_report("--prompt-tokens 30,50 --batch 0");
+	phases = json_object_get(report, "phases");
+	assert_int_equal(json_array_size(phases), 2);
+	assert_true(number(json_array_get(phases, 1), "prompt") == 50);
+	assert_true(number(json_array_get(phases, 1), "tokens_per_second") > 0);
+	json_array_foreach(json_object_get(json_array_get(phases, 1), "ops"), i, op)
+	{
+		assert_true(number(op, "seconds") == 0); /* nobody asked for times */
+	}
+	json_decref(report);
+
+	/* of 16 tokens 4 go by before and after the timed ones */
+	report = bench_report("--prompt-tokens 0 --batch 3 --depth 100 --shared 70 --gen-tokens 16 "
+						  "--profile");
+	decode = json_array_get(json_object_get(report, "phases"), 0);
+	assert_true(number(decode, "depth") == 100 && number(decode, "shared") == 70);
+	assert_true(number(decode, "tokens") == 3 * 8);
+	json_array_foreach(json_object_get(decode, "ops"), i, op)
+	{
+		const char *name = json_string_value(json_object_get(op, "name"));
+
+		if (strcmp(name, "head") == 0 || strcmp(name, "qkv") == 0)
+			assert_true(number(op, "calls") == 8 && number(op, "seconds") > 0);
+		assert_string_not_equal(name, "linear"); /* every product has a role */
+	}
+	assert_true(number(report, "read_bandwidth") >= number(report, "read_bandwidth_median"));
+	json_decref(report);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_numbers),         cmocka_unit_test(test_lists),
 		cmocka_unit_test(test_on_and_off),      cmocka_unit_test(test_prompts),
-		cmocka_unit_test(test_prompts_refused),
+		cmocka_unit_test(test_prompts_refused), cmocka_unit_test(test_bench),
 	};
 
 	return cmocka_run_group_tests(tests, quiet, loud);

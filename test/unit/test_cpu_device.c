@@ -291,12 +291,15 @@ test_limits_measure(void **state)
 {
 	LlmPool *pool;
 	LlmError err;
-	LlmCpuLimits limits;
+	LlmMachineLimits limits;
 
 	(void) state;
 	assert_int_equal(llm_pool_create(1, &pool, &err), LLM_OK);
 	llm_cpu_limits_measure(pool, 0.02, &limits);
-	assert_true(limits.read_bandwidth > 1e8 && limits.int8_ops > 1e8 && limits.f32_ops > 1e7);
+	assert_true(limits.read_one.median > 1e8 && limits.read_all.median > 1e8);
+	assert_true(limits.read_all.best >= limits.read_all.median);
+	assert_true(limits.int8_ops.median > 1e8 && limits.f32_ops.median > 1e7);
+	assert_true((limits.amx_ops.best > 0) == (strcmp(llm_kernels_find(NULL)->isa, "amx") == 0));
 	llm_pool_free(pool);
 }
 
