@@ -19,59 +19,73 @@ llm_panel_nbytes(LlmDtype type, int32_t k)
 	return units * llm_panel_unit_nbytes(type);
 }
 
+/* Bytes that hold a block's quants: n groups of 4, group j at 64 j of the vectors, flipped by `flip`. */
+static inline void
+pack_quants(const uint8_t *q, int n, uint32_t flip, uint8_t *out)
+{
+	for (int j = 0; j < n; j++)
+	{
+		uint32_t v;
+
+		memcpy(&v, q + 4 * j, sizeof(v));
+		v ^= flip;
+		memcpy(out + 64 * j, &v, sizeof(v));
+	}
+}
+
 /* One block of 32 K of column c into its half of a unit. */
-static void
+static inline void
 pack_block(LlmDtype type, const uint8_t *block, uint8_t *unit, int half, int c)
 {
-	const uint8_t *q;
-	uint8_t *out = unit + llm_panel_head_nbytes(type);
+	uint8_t *out = unit + llm_panel_head_nbytes(type) + c * 4;
 
 	memcpy(unit + half * 32 + c * 2, block, 2);
 	if (type == LLM_DTYPE_Q8_0)
-	{
-		q = block + offsetof(LlmBlockQ8_0, q);
-		for (int k = 0; k < 32; k++)
-			out[half * 512 + (k / 4) * 64 + c * 4 + k % 4] = q[k] ^ 0x80;
-		return;
-	}
-	if (type == LLM_DTYPE_Q4_1)
+		pack_quants(block + offsetof(LlmBlockQ8_0, q), 8, 0x80808080u, out + half * 512);
+	else if (type == LLM_DTYPE_Q4_0)
+		pack_quants(block + offsetof(LlmBlockQ4_0, q), 4, 0, out + half * 256);
+	else
 	{
 		memcpy(unit + LLM_PANEL_SCALES + half * 32 + c * 2, block + offsetof(LlmBlockQ4_1, m), 2);
-		q = block + offsetof(LlmBlockQ4_1, q);
+		pack_quants(block + offsetof(LlmBlockQ4_1, q), 4, 0, out + half * 256);
 	}
-	else
-		q = block + offsetof(LlmBlockQ4_0, q);
-	for (int j = 0; j < 4; j++)
-		memcpy(out + half * 256 + j * 64 + c * 4, q + 4 * j, 4);
 }
 
-static void
-pack_quant_row(const LlmWeightView *w, const uint8_t *row, int c, uint8_t *out)
+/* n columns, unit by unit: what is written stays in the first-level cache. */
+static inline void
+pack_quant(LlmDtype type, const uint8_t *rows, size_t row_nbytes, int n, int32_t n_blocks,
+		   uint8_t *out)
 {
-	size_t block_nbytes = (size_t) llm_dtype_info(w->type)->block_nbytes;
+	size_t block_nbytes = (size_t) llm_dtype_info(type)->block_nbytes;
 
-	for (int32_t b = 0; b < w->cols / LLM_BLOCK; b++)
-		pack_block(w->type, row + (size_t) b * block_nbytes,
-				   out + (size_t) (b / 2) * llm_panel_unit_nbytes(w->type), b % 2, c);
+	for (int32_t b = 0; b < n_blocks; b++)
+		for (int c = 0; c < n; c++)
+			pack_block(type, rows + (size_t) c * row_nbytes + (size_t) b * block_nbytes,
+					   out + (size_t) (b / 2) * llm_panel_unit_nbytes(type), b % 2, c);
+}
+
+/* n columns of k values of `size` bytes, a constant where this is called. */
+static inline void
+pack_float(size_t size, const uint8_t *rows, size_t row_nbytes, int n, int32_t k, uint8_t *out)
+{
+	for (size_t i = 0; i < (size_t) k; i++)
+		for (size_t c = 0; c < (size_t) n; c++)
+			memcpy(out + (i * LLM_LANES + c) * size, rows + c * row_nbytes + i * size, size);
 }
 
 void
 llm_panel_pack(const LlmWeightView *w, int32_t panel, uint8_t *out)
 {
 	size_t row_nbytes = llm_dtype_row_nbytes(w->type, w->cols);
+	const uint8_t *rows = w->data + (size_t) panel * LLM_LANES * row_nbytes;
+	int n = w->rows - panel * LLM_LANES < LLM_LANES ? w->rows - panel * LLM_LANES : LLM_LANES;
 
-	for (int c = 0; c < LLM_LANES && panel * LLM_LANES + c < w->rows; c++)
-	{
-		const uint8_t *row = w->data + (size_t) (panel * LLM_LANES + c) * row_nbytes;
-		size_t size = w->type == LLM_DTYPE_F32 ? 4 : 2;
-
-		if (llm_dtype_info(w->type)->block == 1)
-			for (int32_t k = 0; k < w->cols; k++)
-				memcpy(out + ((size_t) k * LLM_LANES + (size_t) c) * size, row + (size_t) k * size,
-					   size);
-		else
-			pack_quant_row(w, row, c, out);
-	}
+	if (w->type == LLM_DTYPE_F32)
+		pack_float(4, rows, row_nbytes, n, w->cols, out);
+	else if (w->type == LLM_DTYPE_F16)
+		pack_float(2, rows, row_nbytes, n, w->cols, out);
+	else
+		pack_quant(w->type, rows, row_nbytes, n, w->cols / LLM_BLOCK, out);
 }
 
 static float
