@@ -13,6 +13,7 @@
 #ifndef LLM_KERNELS_PANEL_H
 #define LLM_KERNELS_PANEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,26 @@ static inline size_t
 llm_panel_head_nbytes(LlmDtype type)
 {
 	return type == LLM_DTYPE_Q4_1 ? 2 * LLM_PANEL_SCALES : LLM_PANEL_SCALES;
+}
+
+/* Bytes of the quants of one half. */
+static inline size_t
+llm_panel_half_nbytes(LlmDtype type)
+{
+	return type == LLM_DTYPE_Q8_0 ? 512 : 256;
+}
+
+/* What is to be subtracted from a quant. */
+static inline int
+llm_panel_offset(LlmDtype type)
+{
+	return type == LLM_DTYPE_Q8_0 ? 128 : type == LLM_DTYPE_Q4_0 ? 8 : 0;
+}
+
+static inline bool
+llm_panel_has_minimum(LlmDtype type)
+{
+	return type == LLM_DTYPE_Q4_1;
 }
 
 /* Bytes of one panel of k inputs. */

@@ -17,8 +17,9 @@
 
 #if defined(__x86_64__)
 
-#include "kernels/panel.h"
-#include "kernels/vec_avx512.h"
+#include "kernels/unpack_avx512.h"
+
+#include "kernels/panel_ops.h"
 
 #define AMX_FN                                                                                     \
 	__attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,"       \
@@ -45,7 +46,7 @@ typedef struct Block
 	int8_t w[AMX_BLOCK_UNITS][2][2][512]
 		__attribute__((aligned(64)));   /* [8 k groups][16 columns][4 k] */
 	float d[AMX_BLOCK_UNITS][2][2][16]; /* scales */
-	float m[AMX_BLOCK_UNITS][2][2][16]; /* minima; Q4_1 alone */
+	float m[AMX_BLOCK_UNITS][2][2][16]; /* minima, if the type has them */
 	int n_units;
 	bool first; /* of K: accumulators begin at 0 */
 } Block;
@@ -72,24 +73,14 @@ tiles_configure(void)
 	_tile_loadconfig(&c);
 }
 
+/* Signed bytes, as the tiles' products want them. */
 AMX_INLINE void
 unpack_half(const LlmDtype type, const uint8_t *q, int8_t out[512])
 {
-	for (int j = 0; j < 8; j++)
-	{
-		__m512i v;
+	const __m512i offset = _mm512_set1_epi8((char) llm_panel_offset(type));
 
-		if (type == LLM_DTYPE_Q8_0)
-			v = _mm512_xor_si512(_mm512_load_si512(q + j * 64), _mm512_set1_epi8((char) 0x80));
-		else
-		{
-			v = _mm512_load_si512(q + j % 4 * 64);
-			v = _mm512_and_si512(j < 4 ? v : _mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
-		}
-		if (type == LLM_DTYPE_Q4_0)
-			v = _mm512_sub_epi8(v, _mm512_set1_epi8(8));
-		_mm512_store_si512(out + j * 64, v);
-	}
+	for (int j = 0; j < 8; j++)
+		_mm512_store_si512(out + j * 64, _mm512_sub_epi8(unpack_weights(type, q, j), offset));
 }
 
 AMX_INLINE void
@@ -101,12 +92,11 @@ unpack_typed(const LlmDtype type, const uint8_t *w, size_t panel, Block *b)
 	{
 		int u = i / 4, h = i / 2 % 2, p = i % 2;
 		const uint8_t *from = w + (size_t) p * panel + (size_t) u * unit;
-		const uint16_t *d = (const uint16_t *) from + h * 16;
 
-		unpack_half(type, from + head + h * (type == LLM_DTYPE_Q8_0 ? 512 : 256), b->w[u][h][p]);
-		vf_store(b->d[u][h][p], vf_load_half(d));
-		if (type == LLM_DTYPE_Q4_1)
-			vf_store(b->m[u][h][p], vf_load_half(d + LLM_PANEL_SCALES / 2));
+		unpack_half(type, from + head + (size_t) h * llm_panel_half_nbytes(type), b->w[u][h][p]);
+		vf_store(b->d[u][h][p], panel_scale(type, from, h));
+		if (llm_panel_has_minimum(type))
+			vf_store(b->m[u][h][p], panel_minimum(type, from, h));
 	}
 }
 
@@ -213,7 +203,7 @@ pair_run(const LlmGemm *g, int32_t pair, int n_tiles)
 		{
 			for (int p = 0; p < 2; p++)
 			{
-				if (g->type == LLM_DTYPE_Q4_1)
+				if (llm_panel_has_minimum(g->type))
 					rows_run(&b, &r, p, true);
 				else
 					rows_run(&b, &r, p, false);

@@ -53,7 +53,6 @@ dot_q8(const int R, vi sum[QTILE_ROWS][QTILE_COLS], const uint8_t *w, const LlmQ
 {
 	const __m256i flip = _mm256_set1_epi8((char) 0x80), ones = _mm256_set1_epi16(1);
 
-	w += half * 512;
 	for (int j = 0; j < 8; j++)
 	{
 		__m256i wa = _mm256_xor_si256(_mm256_load_si256((const __m256i *) (w + j * 64)), flip);
@@ -80,7 +79,6 @@ dot_q4(const int R, vi sum[QTILE_ROWS][QTILE_COLS], const uint8_t *w, const LlmQ
 	const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
 	__m256i pa[QTILE_ROWS], pb[QTILE_ROWS];
 
-	w += half * 256;
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
 		pa[r] = pb[r] = _mm256_setzero_si256();

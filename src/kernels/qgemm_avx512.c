@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "kernels/vec_avx512.h"
+#include "kernels/unpack_avx512.h"
 
 #define QTILE_ROWS 12
 #define QTILE_COLS 2
@@ -41,18 +41,6 @@ qtile_start(const LlmDtype type, const LlmQ8Unit *x, int half)
 									: _mm512_setzero_si512();
 }
 
-/* Weights of k group j (4 k) of one half: a whole vector, or one nibble of vector j % 4. */
-VEC_INLINE __m512i
-weights(const LlmDtype type, const uint8_t *w, int half, int j)
-{
-	__m512i v;
-
-	if (type == LLM_DTYPE_Q8_0)
-		return _mm512_load_si512(w + half * 512 + j * 64);
-	v = _mm512_load_si512(w + half * 256 + j % 4 * 64);
-	return _mm512_and_si512(j < 4 ? v : _mm512_srli_epi16(v, 4), _mm512_set1_epi8(15));
-}
-
 VEC_INLINE void
 qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDtype type,
 		  const uint8_t *w, size_t panel, const LlmQ8Unit *x, size_t ldx, int half)
@@ -64,7 +52,7 @@ qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDty
 
 		VEC_UNROLL
 		for (int c = 0; c < C; c++)
-			v[c] = weights(type, w + (size_t) c * panel, half, j);
+			v[c] = unpack_weights(type, w + (size_t) c * panel, j);
 		VEC_UNROLL
 		for (int r = 0; r < R; r++)
 		{

@@ -3,7 +3,7 @@
  *
  * An ISA file defines before including it: the lanes (vec_*.h), the integer lanes `vi`, and
  *     vi   qtile_start(type, x, half)           correction of one row's half, as first value
- *     void qtile_dot(R, C, I, type, ...)        I += exact products of one half
+ *     void qtile_dot(R, C, I, type, w, ...)     I += exact products of one half, quants at w
  *     vf   vi_to_float(vi)
  *     QTILE_ROWS, QTILE_COLS                    most rows and panels of a tile
  *     QTILE_WIDE_ROWS                           most rows of a tile of QTILE_COLS panels
@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "kernels/gemm.h"
-#include "kernels/panel.h"
+#include "kernels/panel_ops.h"
 
 /* What a tile reads and writes. */
 typedef struct QTile
@@ -60,10 +60,11 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 				for (int c = 0; c < C; c++)
 					sum[r][c] = qtile_start(type, x + (size_t) r * t->n_units, half);
 			}
-			qtile_dot(R, C, sum, type, w + head, t->panel, x, t->n_units, half);
+			qtile_dot(R, C, sum, type, w + head + half * llm_panel_half_nbytes(type), t->panel, x,
+					  t->n_units, half);
 			VEC_UNROLL
 			for (int c = 0; c < C; c++)
-				d[c] = vf_load_half((const uint16_t *) (w + (size_t) c * t->panel) + half * 16);
+				d[c] = panel_scale(type, w + (size_t) c * t->panel, half);
 			VEC_UNROLL
 			for (int r = 0; r < R; r++)
 			{
@@ -73,12 +74,11 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 				for (int c = 0; c < C; c++)
 					acc[r][c] = vf_fma(vi_to_float(sum[r][c]), vf_mul(d[c], dx), acc[r][c]);
 			}
-			if (type != LLM_DTYPE_Q4_1)
+			if (!llm_panel_has_minimum(type))
 				continue;
 			VEC_UNROLL
 			for (int c = 0; c < C; c++)
-				d[c] = vf_load_half(
-					(const uint16_t *) (w + (size_t) c * t->panel + LLM_PANEL_SCALES) + half * 16);
+				d[c] = panel_minimum(type, w + (size_t) c * t->panel, half);
 			VEC_UNROLL
 			for (int r = 0; r < R; r++)
 			{
