@@ -1,6 +1,8 @@
 /*
  * server/cli_bench_report.c - tokens per second, and each op beside the limits of the machine.
  *
+ * The roofline of an op is the time that the machine needs at least, at full bandwidth for its bytes
+ * or at its peak for its operations, whichever is longer; that of a phase is the sum over its ops.
  * Fractions of a whole phase refer to its wall time, those of an op to the time from its first
  * thread's start to its last one's end. "outside" is what of the wall time no op took: planning the
  * batch, taking the tokens, detokenising. Integer products are compared with the peak of the vector
@@ -82,6 +84,16 @@ op_peak(const LlmBenchReport *r, const char *name)
 	return is_float ? r->limits.f32_ops.best : r->limits.int8_ops.best;
 }
 
+/* Seconds that an op takes at least. */
+static double
+op_roofline(const LlmBenchReport *r, const LlmEngineOpStat *o)
+{
+	double read = fraction(o->nbytes, 1, r->limits.read_all.best);
+	double multiply = fraction(o->ops, 1, op_peak(r, o->name));
+
+	return read > multiply ? read : multiply;
+}
+
 /* An op of a phase, per repetition. */
 static LlmEngineOpStat
 op_mean(const LlmBenchReport *r, const LlmEngineOpStat *o)
@@ -96,38 +108,47 @@ op_mean(const LlmBenchReport *r, const LlmEngineOpStat *o)
 	return mean;
 }
 
-/* All ops of a phase in one, per repetition; *outside: of the mean wall time, what they leave. */
-static LlmEngineOpStat
-phase_total(const LlmBenchReport *r, const LlmBenchPhase *p, double *outside)
+/* All ops of a phase, per repetition. */
+typedef struct Total
 {
-	LlmEngineOpStat t = {.name = "all"};
+	LlmEngineOpStat all;
+	double outside; /* seconds of the mean wall time that no op took */
+	double roofline;
+} Total;
 
-	*outside = 0;
+static Total
+phase_total(const LlmBenchReport *r, const LlmBenchPhase *p)
+{
+	Total t = {.all = {.name = "all"}};
+
 	for (int i = 0; i < r->reps; i++)
-		*outside += p->seconds[i] / r->reps;
+		t.outside += p->seconds[i] / r->reps;
 	for (int i = 0; i < p->n_ops; i++)
 	{
 		LlmEngineOpStat o = op_mean(r, &p->ops[i]);
 
-		t.calls += o.calls;
-		t.seconds += o.seconds;
-		t.waited += o.waited;
-		t.nbytes += o.nbytes;
-		t.ops += o.ops;
+		t.all.calls += o.calls;
+		t.all.seconds += o.seconds;
+		t.all.waited += o.waited;
+		t.all.nbytes += o.nbytes;
+		t.all.ops += o.ops;
+		t.roofline += op_roofline(r, &o);
 	}
-	*outside -= t.seconds;
+	t.outside -= t.all.seconds;
 	return t;
 }
 
 /* ---- text ---- */
 
 static void
-op_print(const LlmBenchReport *r, const LlmEngineOpStat *o, double wall)
+op_print(const LlmBenchReport *r, const LlmEngineOpStat *o, double roofline, double wall)
 {
 	double s = o->seconds > 0 ? o->seconds : 1e-9;
 
 	printf("  %-14s %8lld %10.2f %6.1f%% %6.1f%%", o->name, (long long) o->calls, 1e3 * o->seconds,
 		   100 * o->seconds / wall, 100 * o->waited / s);
+	if (roofline > 0)
+		printf(" %6.1f%%", 100 * roofline / s);
 	if (o->nbytes > 0)
 		printf(" %8.2f %6.1f%%", 1e-9 * o->nbytes / s,
 			   100 * fraction(o->nbytes, s, r->limits.read_all.best));
@@ -139,28 +160,27 @@ op_print(const LlmBenchReport *r, const LlmEngineOpStat *o, double wall)
 static void
 ops_print(const LlmBenchReport *r, const LlmBenchPhase *p)
 {
-	double outside;
-	LlmEngineOpStat all = phase_total(r, p, &outside);
-	double wall = all.seconds + outside;
+	Total t = phase_total(r, p);
+	double wall = t.all.seconds + t.outside;
 
-	printf("  %-14s %8s %10s %7s %7s %8s %7s %8s %7s\n", "op", "calls", "ms", "time", "waited",
-		   "GB/s", "bw", "Gop/s", "peak");
+	printf("  %-14s %8s %10s %7s %7s %7s %8s %7s %8s %7s\n", "op", "calls", "ms", "time", "waited",
+		   "roof", "GB/s", "bw", "Gop/s", "peak");
 	for (int i = 0; i < p->n_ops; i++)
 	{
 		LlmEngineOpStat o = op_mean(r, &p->ops[i]);
 
 		if (o.calls > 0)
-			op_print(r, &o, wall);
+			op_print(r, &o, op_roofline(r, &o), wall);
 	}
-	op_print(r, &all, wall);
-	printf("  %-14s %8s %10.2f %6.1f%%\n", "outside", "", 1e3 * outside, 100 * outside / wall);
+	op_print(r, &t.all, t.roofline, wall);
+	printf("  %-14s %8s %10.2f %6.1f%%\n", "outside", "", 1e3 * t.outside, 100 * t.outside / wall);
 }
 
 static void
 phase_print(const LlmBenchReport *r, const LlmBenchPhase *p, bool profile)
 {
-	double s = p->seconds[r->reps / 2], outside;
-	LlmEngineOpStat t = phase_total(r, p, &outside);
+	double s = p->seconds[r->reps / 2];
+	Total t = phase_total(r, p);
 
 	if (p->batch == 0)
 		printf("\nprefill of %d", p->prompt);
@@ -171,10 +191,11 @@ phase_print(const LlmBenchReport *r, const LlmBenchPhase *p, bool profile)
 	printf(": %.1f tokens/s (%lld tokens in %.1f ms; best %.1f)\n", (double) p->tokens / s,
 		   (long long) p->tokens, 1e3 * s, (double) p->tokens / p->seconds[0]);
 	printf("  %.1f%% of bandwidth, %.1f%% of the int8 peak",
-		   100 * fraction(t.nbytes, s, r->limits.read_all.best),
-		   100 * fraction(t.ops, s, r->limits.int8_ops.best));
+		   100 * fraction(t.all.nbytes, s, r->limits.read_all.best),
+		   100 * fraction(t.all.ops, s, r->limits.int8_ops.best));
 	if (r->limits.amx_ops.best > 0)
-		printf(" (%.1f%% of that of tiles)", 100 * fraction(t.ops, s, r->limits.amx_ops.best));
+		printf(" (%.1f%% of that of tiles)", 100 * fraction(t.all.ops, s, r->limits.amx_ops.best));
+	printf(", %.1f%% of the roofline", 100 * fraction(t.roofline, s, 1));
 	putchar('\n');
 	if (profile)
 		ops_print(r, p);
@@ -198,8 +219,8 @@ limits_print(const LlmMachineLimits *m)
 static json_t *
 phase_json(const LlmBenchReport *r, const LlmBenchPhase *p)
 {
-	double s = p->seconds[r->reps / 2], outside;
-	LlmEngineOpStat t = phase_total(r, p, &outside);
+	double s = p->seconds[r->reps / 2];
+	Total t = phase_total(r, p);
 	json_t *ops = json_array();
 
 	for (int i = 0; i < p->n_ops; i++)
@@ -207,20 +228,21 @@ phase_json(const LlmBenchReport *r, const LlmBenchPhase *p)
 		LlmEngineOpStat o = op_mean(r, &p->ops[i]);
 
 		if (o.calls > 0)
-			json_array_append_new(ops, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "name",
-												 o.name, "calls", (json_int_t) o.calls, "seconds",
-												 o.seconds, "waited", o.waited, "bytes", o.nbytes,
-												 "ops", o.ops, "peak_ops", op_peak(r, o.name)));
+			json_array_append_new(ops,
+								  json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "name", o.name,
+											"calls", (json_int_t) o.calls, "seconds", o.seconds,
+											"waited", o.waited, "bytes", o.nbytes, "ops", o.ops,
+											"roofline_seconds", op_roofline(r, &o)));
 	}
-	return json_pack("{s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "phase",
+	return json_pack("{s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "phase",
 					 p->batch == 0 ? "prefill" : "decode", "batch", p->batch == 0 ? 1 : p->batch,
 					 p->batch == 0 ? "prompt" : "depth", p->prompt, "shared", p->shared, "tokens",
 					 (json_int_t) p->tokens, "seconds", s, "tokens_per_second",
 					 (double) p->tokens / s, "best_tokens_per_second",
 					 (double) p->tokens / p->seconds[0], "bandwidth_fraction",
-					 fraction(t.nbytes, s, r->limits.read_all.best), "int8_fraction",
-					 fraction(t.ops, s, r->limits.int8_ops.best), "outside_seconds", outside, "ops",
-					 ops);
+					 fraction(t.all.nbytes, s, r->limits.read_all.best), "int8_fraction",
+					 fraction(t.all.ops, s, r->limits.int8_ops.best), "roofline_fraction",
+					 fraction(t.roofline, s, 1), "outside_seconds", t.outside, "ops", ops);
 }
 
 static void
