@@ -23,7 +23,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <xxh_x86dispatch.h> /* the same functions for the widest vectors that the CPU has */
+#else
 #include <xxhash.h>
+#endif
 
 #include "model/gguf_impl.h"
 
