@@ -6,8 +6,8 @@
  * list; a binary heap holds rank and place of every pair that can be merged. An entry whose place has
  * got another pair since is stale and skipped: symbols only grow, so a pair never comes back.
  *
- * Most words of real text are one token. Whether a token's own bytes merge into that token is found
- * out once, at creation (`direct`), so that such a word costs one look-up.
+ * Most words of real text are one token. A word that has been merged into the one token of all its
+ * bytes is remembered by that token (`direct`), so that it costs one look-up from then on.
  */
 #include "tokenizer/bpe.h"
 
@@ -93,37 +93,6 @@ add_merge(LlmBpe *b, LlmStr rule, int32_t rank, LlmError *err)
 	return LLM_OK;
 }
 
-/* Find the tokens that a word of their bytes becomes. */
-static LlmStatus
-mark_direct(LlmBpe *b, bool ignore_merges, LlmError *err)
-{
-	const LlmVocab *v = b->vocab;
-	LlmBpeScratch scratch = {0};
-	LlmTokens got = {0};
-	LlmStatus st = LLM_OK;
-
-	for (int32_t id = 0; id < v->n && st == LLM_OK; id++)
-	{
-		LlmStr s = v->bytes[id];
-		bool yes = true;
-
-		if (!v->mapped[id])
-			continue;
-		if (!ignore_merges)
-		{
-			got.len = 0;
-			st = llm_bpe_encode(b, &scratch, s.p, s.len, &got, err);
-			yes = st == LLM_OK && got.len == 1 && got.ids[0] == id;
-			if (st == LLM_E_ENCODING)
-				st = LLM_OK; /* it has a byte without a token: never reached by merging */
-		}
-		b->direct[id] = yes;
-	}
-	llm_tokens_fini(&got);
-	llm_bpe_scratch_fini(&scratch);
-	return st;
-}
-
 LlmStatus
 llm_bpe_init(LlmBpe *b, const LlmVocab *v, const LlmStr *merges, int32_t n_merges,
 			 bool ignore_merges, LlmError *err)
@@ -151,7 +120,9 @@ llm_bpe_init(LlmBpe *b, const LlmVocab *v, const LlmStr *merges, int32_t n_merge
 		if (st != LLM_OK)
 			return st;
 	}
-	return mark_direct(b, ignore_merges, err);
+	for (int32_t id = 0; ignore_merges && id < v->n; id++)
+		b->direct[id] = v->mapped[id];
+	return LLM_OK;
 }
 
 void
@@ -280,7 +251,7 @@ llm_bpe_encode(const LlmBpe *b, LlmBpeScratch *s, const char *p, size_t n, LlmTo
 {
 	int32_t whole = llm_vocab_find(b->vocab, p, n);
 
-	if (whole >= 0 && b->direct[whole])
+	if (whole >= 0 && atomic_load_explicit(&b->direct[whole], memory_order_relaxed) != 0)
 		return llm_tokens_push(out, whole) ? LLM_OK
 										   : llm_error_set(err, LLM_E_MEMORY, "out of memory");
 	if (n > LLM_BPE_WORD_NBYTES_MAX)
@@ -303,6 +274,8 @@ llm_bpe_encode(const LlmBpe *b, LlmBpeScratch *s, const char *p, size_t n, LlmTo
 		s->nodes[i] = (LlmBpeNode){id, i == 0 ? NONE : i - 1, i + 1 < n ? i + 1 : NONE, NONE};
 	}
 	merge_all(b, s, (uint32_t) n);
+	if (whole >= 0 && s->nodes[0].id == whole)
+		atomic_store_explicit(&b->direct[whole], 1, memory_order_relaxed);
 	for (uint32_t i = 0; i != NONE; i = s->nodes[i].next)
 		if (!llm_tokens_push(out, s->nodes[i].id))
 			return llm_error_set(err, LLM_E_MEMORY, "out of memory for the tokens of a text");

@@ -2,6 +2,8 @@
 #ifndef LLM_TOKENIZER_BPE_H
 #define LLM_TOKENIZER_BPE_H
 
+#include <stdatomic.h>
+
 #include "tokenizer/vocab.h"
 
 /* A word (a run that the pre-tokeniser does not cut) takes 32 bytes of scratch per byte; one longer
@@ -16,14 +18,15 @@ typedef struct LlmBpePair
 	int32_t id;
 } LlmBpePair;
 
-/* Zero-initialise; immutable after llm_bpe_init. */
+/* Zero-initialise. After llm_bpe_init only `direct` changes: it learns, and any thread may teach it. */
 typedef struct LlmBpe
 {
 	const LlmVocab *vocab; /* borrowed */
 	LlmBpePair *pairs;     /* [mask + 1] open addressing; owned */
 	uint64_t mask;
-	int shift;    /* of the 64-bit hash, down to the table's size */
-	bool *direct; /* [vocab->n] a word of these bytes is this token; owned */
+	int shift; /* of the 64-bit hash, down to the table's size */
+	/* [vocab->n] 1 = a word of these bytes is known to be this token; owned */
+	_Atomic uint8_t *direct;
 } LlmBpe;
 
 /* merges: [n_merges] "left right", best first. LLM_E_MODEL naming the rule for one without two parts,
