@@ -192,6 +192,42 @@ text_open_echo(const LlmLoaderArgs *a, LlmLoaded *m, LlmError *err)
 						 err);
 }
 
+/* Two halves of reading a file that need nothing of each other. */
+typedef struct ReadJob
+{
+	const LlmLoaderArgs *a;
+	const LlmGguf *g;
+	LlmLoaded *m;
+	LlmStatus text, digest;
+	LlmError text_err, digest_err;
+} ReadJob;
+
+static void
+read_halves(void *arg, int tid, int n_threads)
+{
+	ReadJob *j = arg;
+
+	if (tid == 0)
+		j->text = text_open_gguf(j->a, j->g, j->m, &j->text_err);
+	if (tid == n_threads - 1)
+		j->digest =
+			llm_gguf_digest(j->g, j->a->progress, j->a->arg, j->m->info.digest, &j->digest_err);
+}
+
+/* Tokenizer and template on one thread, the digest of the whole file on another. */
+static LlmStatus
+text_and_digest(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err)
+{
+	ReadJob j = {.a = a, .g = g, .m = m};
+
+	llm_pool_run(m->pool, read_halves, &j);
+	if (j.text == LLM_OK && j.digest == LLM_OK)
+		return LLM_OK;
+	if (err != NULL)
+		*err = j.text != LLM_OK ? j.text_err : j.digest_err;
+	return j.text != LLM_OK ? j.text : j.digest;
+}
+
 /* ---- memory ---- */
 
 static LlmStatus
@@ -307,8 +343,6 @@ model_open(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err
 	if (wanted < 0 || wanted > CONTEXT_MAX)
 		return llm_error_set(err, LLM_E_INVALID, "context_length is %d, not 0 to %d", wanted,
 							 CONTEXT_MAX);
-	if ((st = device_open(a, g == NULL, m, err)) != LLM_OK)
-		return st;
 	if (g == NULL)
 		st = llm_model_create_echo(m->dev, wanted, &m->model, err);
 	else
@@ -363,11 +397,14 @@ llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
 	if ((st = kv_type_read(a->spec->kv_type, &kv_type, err)) != LLM_OK)
 		return st;
 	if (strcmp(a->spec->path, ECHO_PATH) == 0)
-		st = text_open_echo(a, &m, err);
+	{
+		if ((st = device_open(a, true, &m, err)) == LLM_OK)
+			st = text_open_echo(a, &m, err);
+	}
 	else if ((st = llm_gguf_open(a->options->model_dir, a->spec->path, &g, err)) == LLM_OK &&
 			 (st = llm_model_config_read(g, &config, err)) == LLM_OK &&
-			 (st = text_open_gguf(a, g, &m, err)) == LLM_OK)
-		st = llm_gguf_digest(g, a->progress, a->arg, m.info.digest, err);
+			 (st = device_open(a, false, &m, err)) == LLM_OK)
+		st = text_and_digest(a, g, &m, err);
 	if (st == LLM_OK && (st = model_open(a, g, &m, err)) == LLM_OK &&
 		(st = file_note(a, g, &m, err)) == LLM_OK &&
 		(st = store_open(a, kv_type, &m, err)) == LLM_OK &&

@@ -55,7 +55,7 @@ typedef struct LlmLoaderArgs
 	const LlmEngineOptions *options; /* checked by the engine */
 	const LlmModelSpec *spec;
 	bool all_outputs;            /* every row of a step may want logits */
-	void (*progress)(void *arg); /* called now and then */
+	void (*progress)(void *arg); /* called now and then, by any thread */
 	void *arg;
 } LlmLoaderArgs;
 
