@@ -1,17 +1,23 @@
 /*
  * core/pool.c - fork-join threads for kernels.
  *
- * A run is announced by a generation number. Idle threads spin on it for a few microseconds and
- * then sleep in a futex; the caller works as thread 0 and waits until the others have counted
- * themselves out. Barriers inside a run are a sense-reversing counter. Only the caller's thread
- * creates, runs and frees the pool.
+ * A run is announced by one word: its number and how many threads take part. Who takes part is waited
+ * for, so it sees every run; the others sleep until a run wants more threads than the one before, and
+ * may miss any number of runs. Barriers inside a run are a counter and a number.
+ *
+ * Every wait looks at its word for SPIN_NS and then sleeps in a futex. On virtual machines it takes
+ * some 50 us to wake a core that sleeps, about as much as a phase of a small step; spinning for longer
+ * than that would keep a core from the thread that is waited for, when other processes have brought
+ * both onto one. Only the caller's thread creates, runs and frees the pool.
  */
 #include "core/pool.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,22 +27,34 @@
 #include <immintrin.h>
 #endif
 
-#define SPIN_TURNS 4000 /* some 10-20 us of pause instructions */
+#include "core/clock.h"
+
+#define SPIN_NS 20000
+#define SPIN_TURNS 32 /* looks at a word between looks at the clock */
 #define MAX_THREADS 1024
+#define RUN_STEP 2048 /* the word of a run: number * RUN_STEP + threads; 0 threads: quit */
+
+/* A word that is waited for; apart from the others, since waiters read it all the time. */
+typedef struct Signal
+{
+	_Alignas(64) _Atomic uint32_t word; /* also the futex */
+	_Atomic int sleepers;               /* threads in the futex, or about to enter it */
+	_Atomic int arrived;                /* at the barrier: threads inside the current one */
+} Signal;
 
 struct LlmPool
 {
 	int n_threads;
 	int n_started; /* threads created, without the caller */
 	pthread_t threads[MAX_THREADS];
-	LlmPoolFn fn;             /* work of the current run; written before generation */
-	void *arg;                /* its argument */
-	bool quit;                /* written before generation */
-	_Atomic uint32_t gen;     /* run number; futex word of idle threads */
-	_Atomic int sleepers;     /* threads inside the futex */
-	_Atomic int running;      /* threads that have not finished the current run */
-	_Atomic int arrived;      /* threads inside the current barrier */
-	_Atomic uint32_t bar_gen; /* barrier number */
+	int schedstat[MAX_THREADS]; /* descriptor of each thread's times on run queues; -1 = none */
+	LlmPoolFn fn;               /* work of the current run; written before `run` */
+	void *arg;                  /* its argument */
+	int n_running;              /* threads of the current run */
+	Signal run;                 /* number and threads of the current run */
+	Signal grown;               /* counts runs with more threads than the one before */
+	Signal busy;                /* threads that have not finished the current run */
+	Signal barrier;             /* barriers so far */
 };
 
 typedef struct ThreadStart
@@ -55,6 +73,41 @@ spin_pause(void)
 #endif
 }
 
+/* Wait until the word is no longer `old`; returns what it is. */
+static uint32_t
+signal_wait(Signal *s, uint32_t old)
+{
+	int64_t end = 0;
+	uint32_t now;
+
+	for (int i = 1; (now = atomic_load_explicit(&s->word, memory_order_acquire)) == old; i++)
+	{
+		spin_pause();
+		if (i % SPIN_TURNS != 0)
+			continue;
+		if (end == 0)
+			end = llm_clock_ns() + SPIN_NS;
+		else if (llm_clock_ns() > end)
+			break;
+	}
+	if (now != old)
+		return now;
+	/* Either the sleeper sees the new word in the futex, or who changed it sees the sleeper. */
+	atomic_fetch_add(&s->sleepers, 1);
+	while ((now = atomic_load(&s->word)) == old)
+		syscall(SYS_futex, &s->word, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+	atomic_fetch_sub(&s->sleepers, 1);
+	return now;
+}
+
+/* After a change of the word (memory_order_seq_cst). */
+static inline void
+signal_wake(Signal *s)
+{
+	if (atomic_load(&s->sleepers) > 0)
+		syscall(SYS_futex, &s->word, FUTEX_WAKE_PRIVATE, MAX_THREADS, NULL, NULL, 0);
+}
+
 /* R5: subnormals are computed and rounding is to nearest even, in every thread. */
 static void
 thread_set_float_mode(void)
@@ -64,23 +117,7 @@ thread_set_float_mode(void)
 #endif
 }
 
-static void
-wait_for_run(LlmPool *pool, uint32_t seen)
-{
-	for (int i = 0; i < SPIN_TURNS; i++)
-	{
-		if (atomic_load_explicit(&pool->gen, memory_order_acquire) != seen)
-			return;
-		spin_pause();
-	}
-	while (atomic_load_explicit(&pool->gen, memory_order_acquire) == seen)
-	{
-		atomic_fetch_add(&pool->sleepers, 1);
-		syscall(SYS_futex, &pool->gen, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-		atomic_fetch_sub(&pool->sleepers, 1);
-	}
-}
-
+/* What a thread does with the runs that it sees: take part, or sleep until it is wanted. */
 static void *
 thread_main(void *p)
 {
@@ -92,12 +129,21 @@ thread_main(void *p)
 	thread_set_float_mode();
 	for (;;)
 	{
-		wait_for_run(pool, seen);
-		seen++;
-		if (pool->quit)
+		uint32_t grown = atomic_load(&pool->grown.word);
+		int n;
+
+		seen = signal_wait(&pool->run, seen);
+		n = (int) (seen % RUN_STEP);
+		if (n == 0)
 			return NULL;
-		pool->fn(pool->arg, start.tid, pool->n_threads);
-		atomic_fetch_sub_explicit(&pool->running, 1, memory_order_release);
+		if (start.tid >= n)
+		{
+			signal_wait(&pool->grown, grown);
+			continue;
+		}
+		pool->fn(pool->arg, start.tid, n);
+		if (atomic_fetch_sub(&pool->busy.word, 1) == 1)
+			signal_wake(&pool->busy);
 	}
 }
 
@@ -121,10 +167,20 @@ start_thread(LlmPool *pool, int tid)
 	return rc == 0;
 }
 
+/* Each thread opens its own times. */
+static void
+schedstat_open(void *arg, int tid, int n_threads)
+{
+	LlmPool *pool = arg;
+
+	(void) n_threads;
+	pool->schedstat[tid] = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+}
+
 LlmStatus
 llm_pool_create(int n_threads, LlmPool **out, LlmError *err)
 {
-	LlmPool *pool = aligned_alloc(64, (sizeof(*pool) + 63) / 64 * 64);
+	LlmPool *pool = aligned_alloc(64, sizeof(*pool));
 
 	*out = NULL;
 	if (pool == NULL)
@@ -133,6 +189,8 @@ llm_pool_create(int n_threads, LlmPool **out, LlmError *err)
 	if (n_threads <= 0)
 		n_threads = llm_pool_physical_cores();
 	pool->n_threads = n_threads > MAX_THREADS ? MAX_THREADS : n_threads;
+	for (int tid = 0; tid < pool->n_threads; tid++)
+		pool->schedstat[tid] = -1;
 	thread_set_float_mode();
 	for (int tid = 1; tid < pool->n_threads; tid++)
 	{
@@ -144,16 +202,24 @@ llm_pool_create(int n_threads, LlmPool **out, LlmError *err)
 		}
 		pool->n_started++;
 	}
+	llm_pool_run(pool, schedstat_open, pool);
 	*out = pool;
 	return LLM_OK;
 }
 
+/* Tell the threads of a new run: its work is written. n 0: they shall end. */
 static void
-announce(LlmPool *pool)
+announce(LlmPool *pool, int n)
 {
-	atomic_fetch_add_explicit(&pool->gen, 1, memory_order_seq_cst);
-	if (atomic_load(&pool->sleepers) > 0)
-		syscall(SYS_futex, &pool->gen, FUTEX_WAKE_PRIVATE, MAX_THREADS, NULL, NULL, 0);
+	uint32_t old = atomic_load_explicit(&pool->run.word, memory_order_relaxed);
+	bool grows = n == 0 || (uint32_t) n > old % RUN_STEP;
+
+	atomic_store(&pool->run.word, (old / RUN_STEP + 1) * RUN_STEP + (uint32_t) n);
+	signal_wake(&pool->run);
+	if (!grows)
+		return;
+	atomic_fetch_add(&pool->grown.word, 1);
+	signal_wake(&pool->grown);
 }
 
 void
@@ -161,10 +227,12 @@ llm_pool_free(LlmPool *pool)
 {
 	if (pool == NULL)
 		return;
-	pool->quit = true;
-	announce(pool);
+	announce(pool, 0);
 	for (int tid = 1; tid <= pool->n_started; tid++)
 		pthread_join(pool->threads[tid], NULL);
+	for (int tid = 0; tid < pool->n_threads; tid++)
+		if (pool->schedstat[tid] >= 0)
+			close(pool->schedstat[tid]);
 	free(pool);
 }
 
@@ -174,48 +242,64 @@ llm_pool_threads(const LlmPool *pool)
 	return pool->n_threads;
 }
 
-/* Spin, then give the core away between looks: the other thread may be waiting for this core. */
-static inline void
-spin_or_yield(int turn)
+void
+llm_pool_run_some(LlmPool *pool, int n, LlmPoolFn fn, void *arg)
 {
-	if (turn < SPIN_TURNS)
-		spin_pause();
-	else
-		sched_yield();
+	pool->fn = fn;
+	pool->arg = arg;
+	pool->n_running = n;
+	if (n > 1)
+	{
+		atomic_store_explicit(&pool->busy.word, (uint32_t) n - 1, memory_order_relaxed);
+		announce(pool, n);
+	}
+	fn(arg, 0, n);
+	for (uint32_t left = n > 1 ? (uint32_t) n - 1 : 0; left > 0;)
+		left = signal_wait(&pool->busy, left);
 }
 
 void
 llm_pool_run(LlmPool *pool, LlmPoolFn fn, void *arg)
 {
-	if (pool->n_threads == 1)
-	{
-		fn(arg, 0, 1);
-		return;
-	}
-	pool->fn = fn;
-	pool->arg = arg;
-	atomic_store_explicit(&pool->running, pool->n_threads - 1, memory_order_relaxed);
-	announce(pool);
-	fn(arg, 0, pool->n_threads);
-	for (int i = 0; atomic_load_explicit(&pool->running, memory_order_acquire) > 0; i++)
-		spin_or_yield(i);
+	llm_pool_run_some(pool, pool->n_threads, fn, arg);
 }
 
 void
 llm_pool_barrier(LlmPool *pool)
 {
-	uint32_t bar = atomic_load_explicit(&pool->bar_gen, memory_order_acquire);
+	uint32_t barrier;
 
-	if (pool->n_threads == 1)
+	if (pool->n_running == 1)
 		return;
-	if (atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel) == pool->n_threads - 1)
+	barrier = atomic_load_explicit(&pool->barrier.word, memory_order_acquire);
+	if (atomic_fetch_add_explicit(&pool->barrier.arrived, 1, memory_order_acq_rel) ==
+		pool->n_running - 1)
 	{
-		atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
-		atomic_store_explicit(&pool->bar_gen, bar + 1, memory_order_release);
-		return;
+		atomic_store_explicit(&pool->barrier.arrived, 0, memory_order_relaxed);
+		atomic_fetch_add(&pool->barrier.word, 1);
+		signal_wake(&pool->barrier);
 	}
-	for (int i = 0; atomic_load_explicit(&pool->bar_gen, memory_order_acquire) == bar; i++)
-		spin_or_yield(i);
+	else
+		signal_wait(&pool->barrier, barrier);
+}
+
+int64_t
+llm_pool_delay_ns(const LlmPool *pool)
+{
+	int64_t sum = 0;
+
+	for (int tid = 0; tid < pool->n_threads; tid++)
+	{
+		char text[64]; /* time on a core, time waiting for one, slices */
+		ssize_t n = pread(pool->schedstat[tid], text, sizeof(text) - 1, 0);
+		long long ran, waited;
+
+		text[n > 0 ? n : 0] = '\0';
+		if (sscanf(text, "%lld %lld", &ran, &waited) != 2)
+			return -1;
+		sum += waited;
+	}
+	return sum;
 }
 
 /* A CPU counts when it is the first of its hyperthread siblings that we may run on. */

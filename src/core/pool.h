@@ -2,7 +2,7 @@
 #ifndef LLM_CORE_POOL_H
 #define LLM_CORE_POOL_H
 
-#include <stdatomic.h>
+#include <stdint.h>
 
 #include "core/status.h"
 
@@ -17,13 +17,18 @@ LlmStatus llm_pool_create(int n_threads, LlmPool **out, LlmError *err);
 void llm_pool_free(LlmPool *pool);
 int llm_pool_threads(const LlmPool *pool);
 
-/* Run fn on all threads and return when all have returned. Only the creating thread may call. A
- * sleeping thread spins for a few microseconds, then waits on a futex. */
+/* Run fn on all threads and return when all have returned. Only the creating thread may call. */
 void llm_pool_run(LlmPool *pool, LlmPoolFn fn, void *arg);
+/* The same on threads 0..n-1 alone, 1 <= n <= threads; the others sleep. */
+void llm_pool_run_some(LlmPool *pool, int n, LlmPoolFn fn, void *arg);
 
-/* Inside fn: wait until every thread has arrived here. Spins briefly, then yields the core: with a
- * foreign process on a core an unbounded spin costs a scheduler slice. */
+/* Inside fn: wait until every thread of the run has arrived here. Spins for some microseconds, then
+ * sleeps: with other processes on the cores, spinning takes time from whom one waits for. */
 void llm_pool_barrier(LlmPool *pool);
+
+/* Nanoseconds that the threads together have waited for a core that others had, since each began; -1
+ * where the system does not tell. About 0.3 us per thread. */
+int64_t llm_pool_delay_ns(const LlmPool *pool);
 
 /* CPUs that this process may keep busy: its affinity mask, and the quota of its control group where
  * one is visible (cgroup v2 cpu.max, rounded up). At least 1. */

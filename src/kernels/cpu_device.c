@@ -271,6 +271,7 @@ llm_cpu_device_create(LlmPool *pool, const char *isa, LlmDevice **out, LlmError 
 							 sizeof(*dev));
 	dev->base.ops = &device_ops;
 	dev->pool = pool;
+	llm_cpu_threads_init(&dev->threads, llm_pool_threads(pool));
 	dev->kernels = kernels;
 	dev->share = true;
 	stats_reset(dev);

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "core/pool.h"
+#include "kernels/cpu_threads.h"
 #include "kernels/kernels.h"
 #include "kernels/kv_pages.h"
 #include "kernels/linear.h"
@@ -107,7 +108,8 @@ typedef struct LlmCpuScratch
 typedef struct LlmCpuDevice
 {
 	LlmDevice base;
-	LlmPool *pool; /* borrowed */
+	LlmPool *pool;         /* borrowed */
+	LlmCpuThreads threads; /* how many of the pool's a step gets */
 	const LlmKernels *kernels;
 	LlmWeightStore weights;
 	LlmKvPages kv[LLM_KV_GROUPS_MAX];

@@ -286,6 +286,18 @@ step_count(LlmCpuDevice *dev)
 	record->seconds += dev->timed ? llm_clock_seconds() - dev->begun : 0.0;
 }
 
+/* Run the list on as many threads as serve it best. */
+static void
+step_run_threads(LlmCpuDevice *dev)
+{
+	double start = llm_clock_seconds(), end;
+
+	llm_pool_run_some(dev->pool, dev->threads.n, step_run, dev);
+	end = llm_clock_seconds();
+	if (llm_cpu_threads_step(&dev->threads, dev->batch->n_rows, end - start))
+		llm_cpu_threads_choose(&dev->threads, 1e-9 * (double) llm_pool_delay_ns(dev->pool), end);
+}
+
 LlmStatus
 llm_cpu_step_end(LlmDevice *d, uint64_t *step, LlmError *err)
 {
@@ -301,7 +313,7 @@ llm_cpu_step_end(LlmDevice *d, uint64_t *step, LlmError *err)
 		return dev->status;
 	}
 	step_count(dev);
-	llm_pool_run(dev->pool, step_run, dev);
+	step_run_threads(dev);
 	*step = ++dev->step;
 	return LLM_OK;
 }

@@ -571,6 +571,18 @@ test_pool(void **state)
 		assert_int_equal(w.calls, 20 * n);
 		for (int t = 0; t < n; t++)
 			assert_int_equal(w.seen[t], 20);
+		for (int i = 0; i < 300; i++) /* any number after any other, awake and asleep */
+		{
+			int some = 1 + i * 7 % 11 % n;
+
+			if (i % 50 == 0)
+				usleep(1000);
+			w.calls = 0;
+			llm_pool_run_some(pool, some, work_run, &w);
+			assert_int_equal(w.n_threads, some);
+			assert_int_equal(w.calls, some);
+		}
+		assert_true(llm_pool_delay_ns(pool) >= -1);
 		assert_int_equal(w.wrong, 0);
 		assert_int_equal(w.open_signals, 0);
 		llm_pool_free(pool);
