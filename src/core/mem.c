@@ -9,6 +9,9 @@
 #include <unistd.h>
 
 #define HUGE_PAGE ((size_t) 2 << 20)
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1; younger than the C library of Debian 12 */
+#endif
 /* The first two chunks of an arena are below 1 KiB: a request for more makes glibc's malloc put its lists of
  * small free blocks in order. Each later one is twice the one before. */
 #define CHUNK_FIRST ((size_t) 960)
@@ -102,6 +105,14 @@ llm_block_free(void *p, size_t nbytes)
 		munmap(p, (nbytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1));
 	else
 		free(p);
+}
+
+bool
+llm_block_collapse(void *p, size_t nbytes)
+{
+	if (madvise(NULL, 0, MADV_COLLAPSE) != 0)
+		return true; /* advice that this system does not know */
+	return madvise(p, (nbytes + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1), MADV_COLLAPSE) == 0;
 }
 
 void *

@@ -2,6 +2,7 @@
 #ifndef LLM_CORE_MEM_H
 #define LLM_CORE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,9 @@ int64_t llm_memory_available(void);
  * 0. Free with the same nbytes. */
 void *llm_block_create(size_t nbytes);
 void llm_block_free(void *p, size_t nbytes);
+/* Whether the first nbytes of a large block, all written to, lie on huge pages; what does not is moved
+ * there if it can be. True as well where the system cannot tell (before Linux 6.1). */
+bool llm_block_collapse(void *p, size_t nbytes);
 
 /* An arena: chunks that are freed together. Zero-initialise; single-threaded. */
 typedef struct LlmArena

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/clock.h"
+#include "core/log.h"
 #include "core/mem.h"
 
 #define INTERNAL_ACTS 4 /* rope tables, gate | up */
@@ -112,6 +113,11 @@ llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err)
 							 " columns, %" PRId32 " activations",
 							 limits->max_rows, limits->max_out, limits->max_cols, limits->n_acts);
 	llm_cpu_arena_free(dev);
+	if (!llm_weight_store_huge(&dev->weights))
+		llm_log(LLM_LOG_WARNING,
+				"the system gave no huge pages to all weights, which costs up to 40%% "
+				"of the speed of decoding: look at free memory and at "
+				"/sys/kernel/mm/transparent_hugepage/enabled");
 	dev->limits = *limits;
 	dev->arena_nbytes =
 		(size_t) (limits->n_acts + INTERNAL_ACTS) * act_nbytes(limits->max_rows, limits->max_cols) +

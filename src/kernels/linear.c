@@ -45,6 +45,16 @@ store_alloc(LlmWeightStore *store, size_t nbytes)
 	return p;
 }
 
+bool
+llm_weight_store_huge(const LlmWeightStore *store)
+{
+	const LlmWeightChunk *c = store->chunks;
+
+	while (c != NULL && llm_block_collapse(c->data, c->used))
+		c = c->next;
+	return c == NULL;
+}
+
 void
 llm_weight_store_fini(LlmWeightStore *store)
 {

@@ -2,6 +2,8 @@
 #ifndef LLM_KERNELS_LINEAR_H
 #define LLM_KERNELS_LINEAR_H
 
+#include <stdbool.h>
+
 #include "core/pool.h"
 #include "kernels/kernels.h"
 #include "tensor/device.h"
@@ -44,6 +46,8 @@ typedef struct LlmWeightStore
 /* Check shapes (LLM_E_MODEL naming the weight), repack on all threads of the pool. */
 LlmStatus llm_linear_create(LlmWeightStore *store, LlmPool *pool, const LlmWeightView *parts,
 							int n_parts, const LlmLinearSpec *spec, LlmLinear **out, LlmError *err);
+/* Whether huge pages lie behind all weights, as far as the system can tell; they are asked for again. */
+bool llm_weight_store_huge(const LlmWeightStore *store);
 /* Free all linears of the store; it can be used again. */
 void llm_weight_store_fini(LlmWeightStore *store);
 

@@ -8,11 +8,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -321,6 +324,49 @@ test_block(void **state)
 	assert_null(llm_block_create(SIZE_MAX));
 	assert_null(llm_block_create(SIZE_MAX - ((size_t) 2 << 20)));
 	llm_block_free(NULL, 0);
+}
+
+/* Bytes on huge pages of the mapping that p lies in. */
+static size_t
+huge_nbytes(const void *p)
+{
+	FILE *f = fopen("/proc/self/smaps", "re");
+	uintptr_t begin, end;
+	bool inside = false;
+	size_t kib = 0;
+	char line[512];
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f) != NULL)
+		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &begin, &end) == 2)
+			inside = (uintptr_t) p >= begin && (uintptr_t) p < end;
+		else if (inside && sscanf(line, "AnonHugePages: %zu kB", &kib) == 1)
+			break;
+	fclose(f);
+	return kib << 10;
+}
+
+/* Small pages are told, and moved to huge ones as soon as the system allows it. */
+static void
+test_block_collapse(void **state)
+{
+	size_t nbytes = (size_t) 6 << 20;
+	unsigned char *p;
+
+	if (madvise(NULL, 0, 25) != 0)
+		skip(); /* before Linux 6.1 */
+	assert_int_equal(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+	p = llm_block_create(nbytes);
+	assert_non_null(p);
+	memset(p, 7, nbytes);
+	assert_false(llm_block_collapse(p, nbytes - 100));
+	assert_int_equal(huge_nbytes(p), 0);
+	assert_int_equal(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
+	assert_true(llm_block_collapse(p, nbytes - 100));
+	assert_true(huge_nbytes(p) >= nbytes);
+	for (size_t i = 0; i < nbytes; i++)
+		assert_int_equal(p[i], 7);
+	llm_block_free(p, nbytes);
 }
 
 /* ---- files ---- */
@@ -671,15 +717,25 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_error_set),    cmocka_unit_test(test_error_clipping),
-		cmocka_unit_test(test_status_names), cmocka_unit_test(test_buf),
-		cmocka_unit_test(test_marked_text),  cmocka_unit_test(test_tokens),
-		cmocka_unit_test(test_utf8),         cmocka_unit_test(test_utf8_complete),
-		cmocka_unit_test(test_arena),        cmocka_unit_test(test_block),
-		cmocka_unit_test(test_file_open),    cmocka_unit_test(test_file_is),
-		cmocka_unit_test(test_file_refused), cmocka_unit_test(test_cursor),
-		cmocka_unit_test(test_pool),         cmocka_unit_test(test_pool_float_mode),
-		cmocka_unit_test(test_log),          cmocka_unit_test(test_rng),
+		cmocka_unit_test(test_error_set),
+		cmocka_unit_test(test_error_clipping),
+		cmocka_unit_test(test_status_names),
+		cmocka_unit_test(test_buf),
+		cmocka_unit_test(test_marked_text),
+		cmocka_unit_test(test_tokens),
+		cmocka_unit_test(test_utf8),
+		cmocka_unit_test(test_utf8_complete),
+		cmocka_unit_test(test_arena),
+		cmocka_unit_test(test_block),
+		cmocka_unit_test(test_block_collapse),
+		cmocka_unit_test(test_file_open),
+		cmocka_unit_test(test_file_is),
+		cmocka_unit_test(test_file_refused),
+		cmocka_unit_test(test_cursor),
+		cmocka_unit_test(test_pool),
+		cmocka_unit_test(test_pool_float_mode),
+		cmocka_unit_test(test_log),
+		cmocka_unit_test(test_rng),
 	};
 
 	return cmocka_run_group_tests(tests, folder_make, folder_remove);
