@@ -22,19 +22,20 @@
 #include "kernels/vec_math.h"
 
 #define ATTN_SPLIT LLM_PAGE_TOKENS
+#define ATTN_WIDE_MAX 256 /* values of a head that are turned to floats for all passes at once */
 
 /* The query vectors of one pass. */
 typedef struct AttnPass
 {
-	int index[VEC_ATTN_ROWS];           /* of the vector in the split's arrays */
-	float p[VEC_ATTN_ROWS][ATTN_SPLIT]; /* scores, then weights */
-	float m[VEC_ATTN_ROWS];             /* maximum of this split */
-	float l[VEC_ATTN_ROWS];             /* sum of weights */
-	float keep[VEC_ATTN_ROWS];          /* factor for the splits before */
-	float take[VEC_ATTN_ROWS];          /* factor for this split */
-	bool fetch;                         /* all vectors of the item in one pass: memory bound */
-	int lo;                             /* first position that any vector sees */
-	int hi;                             /* one past the last */
+	_Alignas(64) float p[VEC_ATTN_ROWS][ATTN_SPLIT]; /* scores, then weights */
+	int index[VEC_ATTN_ROWS];                        /* of the vector in the split's arrays */
+	float m[VEC_ATTN_ROWS];                          /* maximum of this split */
+	float l[VEC_ATTN_ROWS];                          /* sum of weights */
+	float keep[VEC_ATTN_ROWS];                       /* factor for the splits before */
+	float take[VEC_ATTN_ROWS];                       /* factor for this split */
+	bool fetch; /* all vectors of the item in one pass: memory bound */
+	int lo;     /* first position that any vector sees */
+	int hi;     /* one past the last */
 } AttnPass;
 
 /* 16 values of a page from value i on; scale is of their tokens, for I8 alone. */
@@ -71,59 +72,71 @@ attn_fetch(const void *p, size_t nbytes, size_t step, size_t i)
 		__builtin_prefetch((const char *) p + b, 0, 2);
 }
 
-/* p[r][t] = q[r] . k[t] for R vectors and all positions. */
+/* p[r][t] = q[r] . k[t] for R vectors and the positions of C groups from group g on. */
 VEC_INLINE void
-attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const LlmDtype type)
+attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, int g, const int C,
+			const LlmDtype type, const bool fetch)
 {
 	const float *q[VEC_ATTN_ROWS], *scales = attn_scales(s->k, s->k_dim);
 	size_t group = (size_t) s->k_dim * 16;
-	size_t v_nbytes = llm_kv_block_nbytes(s->v_type, s->v_stride);
-	size_t step = attn_fetch_step(v_nbytes, (size_t) (4 / VEC_ATTN_GROUPS * s->k_dim));
+	size_t v_nbytes = (size_t) pass->hi * (size_t) s->v_stride * llm_kv_type_nbytes(s->v_type);
+	size_t step =
+		attn_fetch_step(v_nbytes, (size_t) ((pass->hi + 16 * C - 1) / (16 * C) * s->k_dim));
+	vf acc[VEC_ATTN_ROWS][VEC_ATTN_GROUPS], scale[VEC_ATTN_GROUPS];
 
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
 		q[r] = s->q[pass->index[r]];
-	for (int g = 0; g < 4; g += VEC_ATTN_GROUPS)
+	VEC_UNROLL
+	for (int c = 0; c < C; c++)
+		scale[c] = type == LLM_DTYPE_I8 ? vf_load(scales + (g + c) * 16) : vf_set1(1.0f);
+	VEC_UNROLL
+	for (int r = 0; r < R; r++)
 	{
-		vf acc[VEC_ATTN_ROWS][VEC_ATTN_GROUPS], scale[VEC_ATTN_GROUPS];
-
 		VEC_UNROLL
-		for (int c = 0; c < VEC_ATTN_GROUPS; c++)
-			scale[c] = type == LLM_DTYPE_I8 ? vf_load(scales + (g + c) * 16) : vf_set1(1.0f);
+		for (int c = 0; c < C; c++)
+			acc[r][c] = vf_set1(0.0f);
+	}
+	for (int d = 0; d < s->k_dim; d++)
+	{
+		vf k[VEC_ATTN_GROUPS];
+
+		if (fetch)
+			attn_fetch(s->v, v_nbytes, step, (size_t) (g / C * s->k_dim + d));
 		VEC_UNROLL
-		for (int r = 0; r < R; r++)
-		{
-			VEC_UNROLL
-			for (int c = 0; c < VEC_ATTN_GROUPS; c++)
-				acc[r][c] = vf_set1(0.0f);
-		}
-		for (int d = 0; d < s->k_dim; d++)
-		{
-			vf k[VEC_ATTN_GROUPS];
-
-			if (pass->fetch)
-				attn_fetch(s->v, v_nbytes, step, (size_t) (g / VEC_ATTN_GROUPS * s->k_dim + d));
-			VEC_UNROLL
-			for (int c = 0; c < VEC_ATTN_GROUPS; c++)
-				k[c] = attn_load(s->k, (size_t) (g + c) * group + (size_t) d * 16, scale[c], type);
-			VEC_UNROLL
-			for (int r = 0; r < R; r++)
-			{
-				vf x = vf_set1(q[r][d]);
-
-				VEC_UNROLL
-				for (int c = 0; c < VEC_ATTN_GROUPS; c++)
-					acc[r][c] = vf_fma(k[c], x, acc[r][c]);
-			}
-		}
+		for (int c = 0; c < C; c++)
+			k[c] = attn_load(s->k, (size_t) (g + c) * group + (size_t) d * 16, scale[c], type);
 		VEC_UNROLL
 		for (int r = 0; r < R; r++)
 		{
+			vf x = vf_set1(q[r][d]);
+
 			VEC_UNROLL
-			for (int c = 0; c < VEC_ATTN_GROUPS; c++)
-				vf_store(pass->p[r] + (g + c) * 16, acc[r][c]);
+			for (int c = 0; c < C; c++)
+				acc[r][c] = vf_fma(k[c], x, acc[r][c]);
 		}
 	}
+	VEC_UNROLL
+	for (int r = 0; r < R; r++)
+	{
+		VEC_UNROLL
+		for (int c = 0; c < C; c++)
+			vf_store(pass->p[r] + (g + c) * 16, acc[r][c]);
+	}
+}
+
+/* The groups up to the last position that any vector sees. */
+VEC_INLINE void
+attn_all_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const LlmDtype type,
+				const bool fetch)
+{
+	const int half = (VEC_ATTN_GROUPS + 1) / 2;
+
+	if (pass->hi <= half * 16)
+		attn_scores(s, pass, R, 0, half, type, fetch);
+	else
+		for (int g = 0; g * 16 < pass->hi; g += VEC_ATTN_GROUPS)
+			attn_scores(s, pass, R, g, VEC_ATTN_GROUPS, type, fetch);
 }
 
 /* cap * tanh(x / cap), tanh(y) = 1 - 2 / (e^2y + 1). */
@@ -137,43 +150,65 @@ attn_softcap(vf x, float cap)
 	return vf_mul(t, vf_set1(cap));
 }
 
-/* Scores of one vector to weights, their maximum and sum. */
+/* Scores of R vectors, scaled, capped and masked, and their maxima. */
 VEC_INLINE void
-attn_weights(const LlmAttnSplit *s, AttnPass *pass, int r)
+attn_maxima(const LlmAttnSplit *s, AttnPass *pass, const int R)
 {
-	int lo = s->lo[pass->index[r]], hi = s->hi[pass->index[r]];
-	vf none = vf_set1(-INFINITY);
-	vf max = none, sum = vf_set1(0.0f), x[4];
-	vf scale = vf_set1(s->scale);
+	vf none = vf_set1(-INFINITY), scale = vf_set1(s->scale);
 
-	VEC_UNROLL
-	for (int g = 0; g < 4; g++)
+	for (int r = 0; r < R; r++)
 	{
-		x[g] = vf_mul(vf_load(pass->p[r] + g * 16), scale);
-		if (s->softcap != 0.0f)
-			x[g] = attn_softcap(x[g], s->softcap);
-		x[g] = vf_between(x[g], lo - g * 16, hi - g * 16, none);
-		max = vf_max(max, x[g]);
-	}
-	pass->m[r] = vf_max_lane(max);
-	max = vf_set1(pass->m[r]);
-	VEC_UNROLL
-	for (int g = 0; g < 4; g++)
-	{
-		vf p = vf_exp(vf_sub(x[g], max));
+		int lo = s->lo[pass->index[r]], hi = s->hi[pass->index[r]];
+		bool all = lo == 0 && hi == ATTN_SPLIT;
+		vf max = none;
 
-		p = vf_between(p, lo - g * 16, hi - g * 16, vf_set1(0.0f));
-		sum = vf_add(sum, p);
-		vf_store(pass->p[r] + g * 16, p);
+		VEC_UNROLL
+		for (int g = 0; g < 4; g++)
+		{
+			vf x = vf_mul(vf_load(pass->p[r] + g * 16), scale);
+
+			if (s->softcap != 0.0f)
+				x = attn_softcap(x, s->softcap);
+			if (!all)
+				x = vf_between(x, lo - g * 16, hi - g * 16, none);
+			max = vf_max(max, x);
+			vf_store(pass->p[r] + g * 16, x);
+		}
+		pass->m[r] = vf_max_lane(max);
 	}
-	pass->l[r] = vf_sum(sum);
+}
+
+/* Scores to weights, and their sums. A score of -inf has weight 0. Steps of many vectors one after the
+ * other, each step for all vectors: so that none waits for the result of the one before. */
+VEC_INLINE void
+attn_weights(const LlmAttnSplit *s, AttnPass *pass, const int R)
+{
+	_Alignas(64) float sums[VEC_ATTN_ROWS][16];
+
+	attn_maxima(s, pass, R);
+	for (int r = 0; r < R; r++)
+	{
+		vf max = vf_set1(pass->m[r]), sum = vf_set1(0.0f);
+
+		VEC_UNROLL
+		for (int g = 0; g < 4; g++)
+		{
+			vf p = vf_exp(vf_sub(vf_load(pass->p[r] + g * 16), max));
+
+			sum = vf_add(sum, p);
+			vf_store(pass->p[r] + g * 16, p);
+		}
+		vf_store(sums[r], sum);
+	}
+	for (int r = 0; r < R; r++)
+		pass->l[r] = vf_sum(vf_load(sums[r]));
 }
 
 /* Factors of the fold, and the folded m and l. */
 VEC_INLINE void
 attn_fold(const LlmAttnSplit *s, AttnPass *pass, const int R)
 {
-	float x[16] = {0};
+	_Alignas(64) float x[16] = {0};
 
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
@@ -200,7 +235,7 @@ attn_fold(const LlmAttnSplit *s, AttnPass *pass, const int R)
 /* J groups of 16 values from group j on: this split's value sum, folded into o. */
 VEC_INLINE void
 attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int J,
-			const LlmDtype type)
+			const LlmDtype type, const bool fetch)
 {
 	const float *scales = attn_scales(s->v, s->v_stride);
 	size_t k_nbytes = llm_kv_block_nbytes(s->k_type, s->k_dim);
@@ -218,7 +253,7 @@ attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int
 	{
 		vf v[VEC_ATTN_GROUPS], scale = vf_set1(type == LLM_DTYPE_I8 ? scales[t] : 1.0f);
 
-		if (pass->fetch && j == 0 && s->next_k != NULL)
+		if (fetch && j == 0 && s->next_k != NULL)
 			attn_fetch(s->next_k, k_nbytes, step, (size_t) t);
 		VEC_UNROLL
 		for (int c = 0; c < J; c++)
@@ -252,14 +287,15 @@ attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int
 
 /* All groups of values. */
 VEC_INLINE void
-attn_all_values(const LlmAttnSplit *s, AttnPass *pass, const int R, const LlmDtype type)
+attn_all_values(const LlmAttnSplit *s, AttnPass *pass, const int R, const LlmDtype type,
+				const bool fetch)
 {
 	int n = s->v_stride / 16, j = 0;
 
 	for (; j + VEC_ATTN_GROUPS <= n; j += VEC_ATTN_GROUPS)
-		attn_values(s, pass, R, j, VEC_ATTN_GROUPS, type);
+		attn_values(s, pass, R, j, VEC_ATTN_GROUPS, type, fetch);
 	for (; j < n; j++)
-		attn_values(s, pass, R, j, 1, type);
+		attn_values(s, pass, R, j, 1, type, fetch);
 }
 
 /* R vectors over one split. */
@@ -267,20 +303,23 @@ VEC_INLINE void
 attn_pass(const LlmAttnSplit *s, AttnPass *pass, const int R)
 {
 	if (s->k_type == LLM_DTYPE_F16)
-		attn_scores(s, pass, R, LLM_DTYPE_F16);
+		attn_all_scores(s, pass, R, LLM_DTYPE_F16, true);
 	else if (s->k_type == LLM_DTYPE_I8)
-		attn_scores(s, pass, R, LLM_DTYPE_I8);
+		attn_all_scores(s, pass, R, LLM_DTYPE_I8, true);
+	else if (pass->fetch)
+		attn_all_scores(s, pass, R, LLM_DTYPE_F32, true);
 	else
-		attn_scores(s, pass, R, LLM_DTYPE_F32);
-	for (int r = 0; r < R; r++)
-		attn_weights(s, pass, r);
+		attn_all_scores(s, pass, R, LLM_DTYPE_F32, false);
+	attn_weights(s, pass, R);
 	attn_fold(s, pass, R);
 	if (s->v_type == LLM_DTYPE_F16)
-		attn_all_values(s, pass, R, LLM_DTYPE_F16);
+		attn_all_values(s, pass, R, LLM_DTYPE_F16, true);
 	else if (s->v_type == LLM_DTYPE_I8)
-		attn_all_values(s, pass, R, LLM_DTYPE_I8);
+		attn_all_values(s, pass, R, LLM_DTYPE_I8, true);
+	else if (pass->fetch)
+		attn_all_values(s, pass, R, LLM_DTYPE_F32, true);
 	else
-		attn_all_values(s, pass, R, LLM_DTYPE_F32);
+		attn_all_values(s, pass, R, LLM_DTYPE_F32, false);
 }
 
 #define ATTN_PASS(R)                                                                               \
@@ -305,8 +344,9 @@ static void (*const attn_passes[])(const LlmAttnSplit *, AttnPass *) = {
 #endif
 };
 
-VEC_FN void
-op_attn_split(const LlmAttnSplit *s)
+/* All passes over one split. */
+VEC_INLINE void
+attn_all_passes(const LlmAttnSplit *s)
 {
 	AttnPass pass = {.fetch = s->n_q <= VEC_ATTN_ROWS};
 	int n = 0;
@@ -330,6 +370,78 @@ op_attn_split(const LlmAttnSplit *s)
 			n = 0;
 		}
 	}
+}
+
+/* K of the groups up to position hi as floats. */
+VEC_INLINE void
+attn_widen_k(const LlmAttnSplit *s, int hi, const LlmDtype type, float *out)
+{
+	const float *scales = attn_scales(s->k, s->k_dim);
+	size_t group = (size_t) s->k_dim * 16;
+
+	for (int g = 0; g * 16 < hi; g++)
+	{
+		vf scale = type == LLM_DTYPE_I8 ? vf_load(scales + g * 16) : vf_set1(1.0f);
+
+		for (size_t i = (size_t) g * group; i < (size_t) (g + 1) * group; i += 16)
+			vf_store(out + i, attn_load(s->k, i, scale, type));
+	}
+}
+
+/* V of positions lo .. hi as floats. */
+VEC_INLINE void
+attn_widen_v(const LlmAttnSplit *s, int lo, int hi, const LlmDtype type, float *out)
+{
+	const float *scales = attn_scales(s->v, s->v_stride);
+
+	for (int t = lo; t < hi; t++)
+	{
+		vf scale = vf_set1(type == LLM_DTYPE_I8 ? scales[t] : 1.0f);
+		size_t i = (size_t) t * (size_t) s->v_stride, end = i + (size_t) s->v_stride;
+
+		for (; i < end; i += 16)
+			vf_store(out + i, attn_load(s->v, i, scale, type));
+	}
+}
+
+/* All passes over one split whose values are turned to floats first: once for all passes instead of
+ * at every load. What attention reads is the same, so this changes no bit. */
+VEC_FN __attribute__((noinline)) void
+attn_wide_passes(const LlmAttnSplit *s)
+{
+	_Alignas(64) float k[ATTN_SPLIT * ATTN_WIDE_MAX], v[ATTN_SPLIT * ATTN_WIDE_MAX];
+	LlmAttnSplit wide = *s;
+	int lo = ATTN_SPLIT, hi = 0;
+
+	for (int i = 0; i < s->n_q; i++)
+	{
+		lo = s->lo[i] < lo ? s->lo[i] : lo;
+		hi = s->hi[i] > hi ? s->hi[i] : hi;
+	}
+	if (s->k_type == LLM_DTYPE_F16)
+		attn_widen_k(s, hi, LLM_DTYPE_F16, k);
+	else if (s->k_type == LLM_DTYPE_I8)
+		attn_widen_k(s, hi, LLM_DTYPE_I8, k);
+	if (s->v_type == LLM_DTYPE_F16)
+		attn_widen_v(s, lo, hi, LLM_DTYPE_F16, v);
+	else if (s->v_type == LLM_DTYPE_I8)
+		attn_widen_v(s, lo, hi, LLM_DTYPE_I8, v);
+	wide.k = s->k_type == LLM_DTYPE_F32 ? s->k : k;
+	wide.v = s->v_type == LLM_DTYPE_F32 ? s->v : v;
+	wide.k_type = wide.v_type = LLM_DTYPE_F32;
+	attn_all_passes(&wide);
+}
+
+VEC_FN void
+op_attn_split(const LlmAttnSplit *s)
+{
+	bool narrow = s->k_type != LLM_DTYPE_F32 || s->v_type != LLM_DTYPE_F32;
+
+	if (narrow && s->n_q > VEC_ATTN_ROWS && s->k_dim <= ATTN_WIDE_MAX &&
+		s->v_stride <= ATTN_WIDE_MAX)
+		attn_wide_passes(s);
+	else
+		attn_all_passes(s);
 }
 
 #endif

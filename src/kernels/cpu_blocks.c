@@ -1,10 +1,10 @@
 /*
  * kernels/cpu_blocks.c - how the rows of a step are cut into blocks for attention.
  *
- * A block is what attention treats together, per KV head (cpu_attn.c): up to 16 adjacent rows of one
+ * A block is what attention treats together, per KV head (cpu_attn.c): up to 64 adjacent rows of one
  * sequence, or the rows of several sequences whose block tables begin with the same pages. Such a
  * block goes through the shared pages once, with the query vectors of all its rows, so a page is
- * read and converted once for 16 rows instead of once for each; what follows is each sequence's own.
+ * read and converted once for all of them instead of once for each; what follows is each sequence's own.
  *
  * Only the order of loops changes, never a bit: a row's scores and value sums of a split are made in
  * its own accumulators, and it folds its splits in ascending order either way (rule R7).
@@ -16,6 +16,7 @@
 #include "kernels/cpu_state.h"
 
 #define ITEMS_PER_THREAD 4 /* wanted, so that threads end together */
+#define RUN_ROWS_MIN 16    /* a long run is cut no finer */
 
 static const int32_t *
 table_of(const LlmBatch *b, int g, int32_t seq)
@@ -120,7 +121,7 @@ block_join(LlmCpuDevice *dev, const LlmBatch *b, LlmCpuBlock *block, int32_t seq
 	return true;
 }
 
-/* Most rows in a block of several sequences. */
+/* Most rows in a block, to give every thread some. */
 static int32_t
 rows_most(const LlmCpuDevice *dev, const LlmBatch *b)
 {
@@ -134,6 +135,7 @@ void
 llm_cpu_blocks_set(LlmCpuDevice *dev, const LlmBatch *b)
 {
 	int32_t most = rows_most(dev, b);
+	int32_t most_run = most > RUN_ROWS_MIN ? most : RUN_ROWS_MIN;
 	LlmCpuBlock *open = NULL; /* may be joined */
 
 	dev->n_blocks = dev->n_runs = 0;
@@ -144,11 +146,10 @@ llm_cpu_blocks_set(LlmCpuDevice *dev, const LlmBatch *b)
 
 		if (dev->share && open != NULL && block_join(dev, b, open, seq, most))
 			continue;
-		for (int32_t r = b->q_start[seq]; r < end; r += LLM_CPU_BLOCK_ROWS)
+		for (int32_t r = b->q_start[seq]; r < end; r += most_run)
 		{
 			open = block_begin(dev);
-			block_add(dev, open, seq, r,
-					  end - r < LLM_CPU_BLOCK_ROWS ? end - r : LLM_CPU_BLOCK_ROWS);
+			block_add(dev, open, seq, r, end - r < most_run ? end - r : most_run);
 		}
 	}
 }

@@ -21,7 +21,7 @@
 
 #define LLM_CPU_ACTS_MAX 128
 #define LLM_CPU_OPS_MAX 16384 /* phases of a step: 512 layers of up to 32 */
-#define LLM_CPU_BLOCK_ROWS 16 /* most rows in one attention item */
+#define LLM_CPU_BLOCK_ROWS 64 /* most rows in one attention item */
 
 /* An activation of the step. */
 typedef struct LlmCpuAct

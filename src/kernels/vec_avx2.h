@@ -152,17 +152,17 @@ vf_between(vf v, int lo, int hi, vf other)
 }
 
 VEC_INLINE __m256
-vec_pow2(__m256 n)
+vec_scale2(__m256 a, __m256 n)
 {
 	__m256i e = _mm256_add_epi32(_mm256_cvttps_epi32(n), _mm256_set1_epi32(127));
 
-	return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
+	return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(e, 23)));
 }
 
 VEC_INLINE vf
-vf_pow2(vf n)
+vf_scale2(vf a, vf n)
 {
-	return (vf){vec_pow2(n.a), vec_pow2(n.b)};
+	return (vf){vec_scale2(a.a, n.a), vec_scale2(a.b, n.b)};
 }
 
 VEC_INLINE vf

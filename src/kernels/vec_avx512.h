@@ -125,11 +125,9 @@ vf_between(vf v, int lo, int hi, vf other)
 }
 
 VEC_INLINE vf
-vf_pow2(vf n)
+vf_scale2(vf a, vf n)
 {
-	__m512i e = _mm512_add_epi32(_mm512_cvttps_epi32(n), _mm512_set1_epi32(127));
-
-	return _mm512_castsi512_ps(_mm512_slli_epi32(e, 23));
+	return _mm512_scalef_ps(a, n);
 }
 
 VEC_INLINE vf

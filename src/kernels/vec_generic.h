@@ -138,20 +138,20 @@ vf_between(vf v, int lo, int hi, vf other)
 	VEC_EACH(i >= lo && i < hi ? v.f[i] : other.f[i]);
 }
 
-/* 2^n for whole -126 <= n <= 127; lanes where n is NaN hold anything finite. */
+/* a * 2^n for whole -126 <= n <= 127 and normal results; NaN where a is NaN. */
 VEC_INLINE vf
-vf_pow2(vf n)
+vf_scale2(vf a, vf n)
 {
-	vf r;
-
 	for (int i = 0; i < 16; i++)
 	{
 		int32_t e = n.f[i] == n.f[i] ? (int32_t) n.f[i] : 0;
 		uint32_t bits = (uint32_t) (e + 127) << 23;
+		float power;
 
-		memcpy(&r.f[i], &bits, sizeof(bits));
+		memcpy(&power, &bits, sizeof(bits));
+		a.f[i] *= power;
 	}
-	return r;
+	return a;
 }
 
 /* Lanes 2i and 2i + 1 change places. */

@@ -23,8 +23,7 @@ vf_exp(vf x)
 	p = vf_fma(p, r, vf_set1(1.6666665459e-1f));
 	p = vf_fma(p, r, vf_set1(5.0000001201e-1f));
 	p = vf_fma(p, vf_mul(r, r), vf_add(r, vf_set1(1.0f)));
-	p = vf_mul(p, vf_pow2(n));
-	return vf_if_less(x, low, vf_set1(0.0f), p);
+	return vf_if_less(x, low, vf_set1(0.0f), vf_scale2(p, n));
 }
 
 #endif
