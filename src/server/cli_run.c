@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/clock.h"
 #include "engine/llm.h"
 #include "server/cli_args.h"
 #include "server/cli_prompts.h"
@@ -357,11 +358,28 @@ prompt_submit(Run *r, size_t i, LlmError *err)
 	return llm_engine_submit(r->engine, &req, err);
 }
 
+/* How long all prompts took from `begin` on, and the CPU time of the process since `cpu_begin`. */
+static void
+summary_print(const Run *r, double begin, clock_t cpu_begin)
+{
+	LlmEngineStats stats;
+
+	llm_engine_stats(r->engine, &stats);
+	fprintf(stderr,
+			"%zu prompts, %lld prompt tokens (%lld cached), %lld tokens in %.3f s, %.3f s of CPU "
+			"time\n",
+			r->prompts.n, (long long) stats.prompt_tokens, (long long) stats.cached_tokens,
+			(long long) stats.generated_tokens, llm_clock_seconds() - begin,
+			(double) (clock() - cpu_begin) / CLOCKS_PER_SEC);
+}
+
 static LlmStatus
 run_all(Run *r, LlmError *err)
 {
 	LlmStatus status = prompts_collect(r, err);
 	bool idle = false;
+	double begin;
+	clock_t cpu_begin;
 
 	if (status != LLM_OK)
 		return status;
@@ -371,11 +389,15 @@ run_all(Run *r, LlmError *err)
 	status = engine_open(r, err);
 	if (status != LLM_OK)
 		return status;
+	begin = llm_clock_seconds();
+	cpu_begin = clock();
 	for (size_t i = 0; i < r->prompts.n; i++)
 		if (prompt_submit(r, i, err) != LLM_OK)
 			outcome_fail(r, i, err);
 	while (status == LLM_OK && !idle)
 		status = llm_engine_step(r->engine, &idle, err);
+	if (status == LLM_OK && r->jsonl != NULL)
+		summary_print(r, begin, cpu_begin);
 	if (status == LLM_OK)
 		llm_engine_unload(r->engine);
 	return status;
