@@ -1,0 +1,303 @@
+"""bench_engines.py - the engines of the bench behind one face: ours, llama.cpp, OpenVINO GenAI.
+
+An engine opens on one file, and does
+    first_tokens(prompts, n)     the n likeliest tokens after each list of ids
+    speed(group, settings)       rates of a group of measurements, one (point, tokens per second, more) each
+    table(prompts, n, settings)  seconds for n tokens after each text, begun together
+`settings(what)` are those worth trying; what is no faster is dropped by the caller.
+"""
+import concurrent.futures
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass, field
+
+from bench_prompts import random_ids
+
+
+class Failed(Exception):
+    """An engine did not do it; the text says why."""
+
+
+@dataclass
+class Group:
+    """What one start of an engine measures: prefills, or every batch at every depth."""
+    what: str  # prefill or decode
+    prompts: list = field(default_factory=list)
+    batches: list = field(default_factory=list)
+    depths: list = field(default_factory=list)
+    shared: bool = False  # all of a batch have the same tokens before them
+    tokens: int = 32
+    reps: int = 1
+    rounds: int = 5
+
+    def points(self):
+        if self.what == 'prefill':
+            return [{'what': 'prefill', 'prompt': n} for n in self.prompts]
+        return [self.point(b, d) for d in self.depths for b in self.batches]
+
+    def point(self, batch, depth):
+        return {'what': 'decode', 'batch': batch, 'depth': depth, 'shared': depth if self.shared else 0}
+
+
+def listed(values):
+    return ','.join(map(str, values)) or '0'
+
+
+def done(argv, **more):
+    """Standard output of a command that must succeed."""
+    run = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **more)
+    if run.returncode != 0:
+        lines = [line.strip() for line in run.stderr.splitlines() if line.strip()]
+        why = f'signal {-run.returncode}' if run.returncode < 0 else '; '.join(lines[-2:]) or f'status {run.returncode}'
+        raise Failed(f'{os.path.basename(argv[0])}: {why}')
+    return run
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith('{')]
+
+
+class Ours:
+    name = 'llm_infer'
+
+    def __init__(self, program, model, threads):
+        self.program, self.model, self.threads = program, model, threads
+        self.report = None  # of the last measurement: also the machine's limits
+
+    def settings(self, what):
+        return ['']
+
+    def run(self, prompts, *options):
+        with tempfile.NamedTemporaryFile('w', suffix='.jsonl') as f:
+            for prompt in prompts:
+                f.write(json.dumps(prompt) + '\n')
+            f.flush()
+            return done([self.program, 'run', '--model', self.model, '--jsonl', f.name, '--threads', str(self.threads),
+                         '--temperature', '0', '--ignore-eos', *options])
+
+    def tokenize(self, texts):
+        run = self.run([{'prompt': text, 'raw': True} for text in texts], '--tokenize')
+        return [line['tokens'] for line in json_lines(run.stdout)]
+
+    def first_tokens(self, prompts, n):
+        return [line['tokens'] for line in json_lines(self.run([{'ids': ids} for ids in prompts], '--max-tokens', str(n)).stdout)]
+
+    def sure_tokens(self, prompts, n, gap):
+        """The first n tokens of each as far as each is likelier than every other by e^gap."""
+        run = self.run([{'ids': ids} for ids in prompts], '--max-tokens', str(n), '--logprobs', '2')
+        return [[step[0][0] for step in itertools.takewhile(lambda step: step[1][1] - step[2][1] >= gap, line['logprobs'])]
+                for line in json_lines(run.stdout)]
+
+    def speed(self, group, settings):
+        argv = [self.program, 'bench', '--model', self.model, '--threads', str(self.threads), '--json',
+                '--reps', str(group.reps), '--prompt-tokens', listed(group.prompts), '--batch', listed(group.batches)]
+        if group.what == 'decode':
+            argv += ['--depth', listed(group.depths), '--gen-tokens', str(group.tokens + 8)]
+            if group.shared:
+                argv += ['--shared', listed(group.depths)]
+        self.report = json.loads(done(argv).stdout)
+        for point, phase in zip(group.points(), self.report['phases'], strict=True):
+            more = {key: phase[key] for key in ('bandwidth_fraction', 'int8_fraction', 'roofline_fraction')
+                    if key in phase}
+            yield point, phase['tokens_per_second'], more
+
+    def table(self, prompts, tokens, settings):
+        """Seconds of wall and of CPU time, without the loading."""
+        run = self.run([{'prompt': p, 'raw': True} for p in prompts], '--max-tokens', str(tokens))
+        summary = run.stderr.splitlines()[-1]
+        words = summary.split()
+        return float(words[words.index('in') + 1]), float(words[-5])
+
+    def close(self):
+        pass
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(('127.0.0.1', 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """llama-server on a port of its own, until the block ends."""
+
+    def __init__(self, argv, env):
+        self.port = free_port()
+        self.process = subprocess.Popen([*argv, '--host', '127.0.0.1', '--port', str(self.port)], env=env,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def __enter__(self):
+        while self.process.poll() is None:
+            try:
+                with urllib.request.urlopen(f'http://127.0.0.1:{self.port}/health', timeout=5):
+                    return self
+            except OSError:
+                time.sleep(0.1)
+        raise Failed(f'llama-server did not start: status {self.process.returncode}')
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def ask(self, prompt, tokens):
+        body = {'prompt': prompt, 'n_predict': tokens, 'temperature': 0, 'ignore_eos': True, 'cache_prompt': True,
+                'return_tokens': True}
+        request = urllib.request.Request(f'http://127.0.0.1:{self.port}/completion', json.dumps(body).encode(),
+                                         {'Content-Type': 'application/json'})
+        try:
+            with urllib.request.urlopen(request, timeout=600) as answer:
+                return json.load(answer)['tokens']
+        except OSError as e:
+            raise Failed(f'llama-server: {e}') from e
+
+
+class Llama:
+    """One build of llama.cpp: `folder` holds its programs, `library` the libraries of the variant."""
+    context = 512  # of a slot
+
+    def __init__(self, folder, library, name, model, threads):
+        self.folder, self.name, self.model, self.threads = folder, name, model, threads
+        self.env = {**os.environ, 'LD_LIBRARY_PATH': library}
+
+    def settings(self, what):
+        if what == 'table':
+            return [f'{slots} slots' for slots in (1, 8, 16, 32)]
+        attention = ['flash attention on', 'flash attention off']
+        if what == 'shared':
+            return [f'{a}, {kv}' for a in attention for kv in ('one KV', 'split KV')]
+        return attention
+
+    def program(self, name):
+        return [os.path.join(self.folder, name), '-m', self.model, '-t', str(self.threads)]
+
+    def server(self, slots):
+        return Server([*self.program('llama-server'), '-np', str(slots), '-c', str(self.context * slots), '-no-kvu',
+                       '-fa', 'on', '--cache-ram', '0'], self.env)
+
+    def first_tokens(self, prompts, n):
+        with self.server(1) as server:
+            return [server.ask(ids, n) for ids in prompts]
+
+    def speed(self, group, settings):
+        attention = 'on' if 'attention on' in settings else 'off'
+        if group.what == 'prefill' or group.batches == [1] and not group.shared:
+            yield from self.single(group, attention)
+        else:
+            yield from self.batched(group, attention, settings)
+
+    def single(self, group, attention):
+        argv = [*self.program('llama-bench'), '-r', str(group.reps), '-o', 'jsonl', '-fa', str(int(attention == 'on'))]
+        if group.what == 'prefill':
+            argv += ['-p', listed(group.prompts), '-n', '0']
+        else:
+            argv += ['-p', '0', '-n', str(group.tokens), '-d', listed(group.depths)]
+        for point, line in zip(group.points(), json_lines(done(argv, env=self.env).stdout), strict=True):
+            yield point, sorted(line['samples_ts'])[group.reps // 2], {}
+
+    def batched(self, group, attention, settings):
+        """The prompt is computed once. With a split KV each sequence then has a copy of its own, so that this is
+        also how prompts that share nothing decode."""
+        depth, = group.depths
+        most = max(group.batches)
+        argv = [*self.program('llama-batched-bench'), '-npp', str(depth), '-ntg', str(group.tokens), '-npl',
+                listed(b for b in group.batches for _ in range(group.reps)), '-pps', '-fa', attention, '-b', '2048',
+                '-c', str(most * (depth + group.tokens + 8)), '-kvu' if 'one KV' in settings else '-no-kvu',
+                '--output-format', 'jsonl']
+        rates = {}
+        for line in json_lines(done(argv, env=self.env).stdout):
+            rates.setdefault(line['pl'], []).append(line['speed_tg'])
+        for batch in group.batches:
+            if batch not in rates:
+                raise Failed(f'llama-batched-bench left out {batch} sequences')
+            yield group.point(batch, depth), sorted(rates[batch])[group.reps // 2], {}
+
+    def table(self, prompts, tokens, settings):
+        slots = int(settings.split()[0])
+        with self.server(slots) as server, concurrent.futures.ThreadPoolExecutor(slots) as pool:
+            begin = time.perf_counter()
+            answers = list(pool.map(lambda p: server.ask(p, tokens), prompts))
+            seconds = time.perf_counter() - begin
+        if any(len(a) != tokens for a in answers):
+            raise Failed('llama-server gave another number of tokens')
+        return seconds, None
+
+    def close(self):
+        pass
+
+
+class OpenVino:
+    name = 'openvino'
+    sequences = 64
+
+    def __init__(self, packages, model, threads):
+        self.packages, self.model, self.threads = packages, model, threads
+        self.workers = {}
+        self.seed = 0
+
+    def settings(self, what):
+        return [f'{n} tokens in a step' for n in (512, 2048)]
+
+    def worker(self, settings):
+        if settings not in self.workers:
+            argv = [sys.executable, os.path.join(os.path.dirname(__file__), 'openvino_worker.py'), self.model,
+                    str(self.threads), settings.split()[0], str(self.sequences), '1']
+            self.workers[settings] = subprocess.Popen(argv, env={**os.environ, 'PYTHONPATH': self.packages}, text=True,
+                                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                                      stderr=subprocess.DEVNULL)
+            self.answer(settings)
+            self.generate(settings, [random_ids(64, 0)], 4)
+        return self.workers[settings]
+
+    def answer(self, settings):
+        line = self.workers[settings].stdout.readline()
+        if not line:
+            status = self.workers.pop(settings).wait()
+            raise Failed(f'OpenVINO GenAI ended with status {status}')
+        return json.loads(line)
+
+    def generate(self, settings, prompts, tokens, lead=False):
+        worker = self.worker(settings)
+        worker.stdin.write(json.dumps({'prompts': prompts, 'tokens': tokens, 'lead': lead}) + '\n')
+        worker.stdin.flush()
+        return self.answer(settings)
+
+    def first_tokens(self, prompts, n):
+        return self.generate(self.settings('')[0], prompts, n)['tokens']
+
+    def speed(self, group, settings):
+        for point in group.points():
+            rates = [self.rate(group, point, settings) for _ in range(group.reps)]
+            yield point, sorted(rates)[group.reps // 2], {}
+
+    def rate(self, group, point, settings):
+        if group.what == 'prefill':
+            self.seed += 1
+            return point['prompt'] / self.generate(settings, [random_ids(point['prompt'], self.seed)], 1)['first']
+        # depth 0 is that of a few tokens: some must be there; from the second time on prompts are in the cache
+        prompts = [random_ids(max(point['depth'], 8), 10**6 + (0 if group.shared else i)) for i in range(point['batch'])]
+        for i, ids in enumerate(prompts):
+            ids[-1] = 1000 + i  # a token of its own
+        self.generate(settings, prompts, 1)
+        answer = self.generate(settings, prompts, group.tokens)
+        if answer['late'] <= 0:
+            raise Failed('OpenVINO GenAI did not run all sequences together')
+        return answer['late'] / (answer['seconds'] - answer['first'])
+
+    def table(self, prompts, tokens, settings):
+        answer = self.generate(settings, prompts, tokens, lead=True)
+        if any(len(a) != tokens for a in answer['tokens']):
+            raise Failed('OpenVINO GenAI gave another number of tokens')
+        return answer['seconds'], None
+
+    def close(self):
+        for worker in self.workers.values():
+            worker.stdin.close()
+            worker.wait()
+        self.workers.clear()

@@ -1,0 +1,34 @@
+"""bench_machine.py - what a result depends on: processor, memory, kernel, versions, load."""
+import glob
+import os
+import platform
+import subprocess
+
+
+def first_line(argv):
+    try:
+        return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout.split('\n')[0]
+    except OSError:
+        return ''
+
+
+def field_of(path, name):
+    with open(path, encoding='utf-8') as f:
+        return next((line.split(':', 1)[1].strip() for line in f if line.startswith(name)), '')
+
+
+def openvino_version(folder):
+    found = glob.glob(os.path.join(folder, 'openvino_genai-*.dist-info'))
+    return os.path.basename(found[0])[len('openvino_genai-'):-len('.dist-info')] if found else ''
+
+
+def machine(engine, openvino):
+    wanted = 'avx2 f16c fma avx_vnni avx512f avx512bw avx512_vnni avx512_bf16 avx512_fp16 amx_int8 amx_bf16'.split()
+    flags = field_of('/proc/cpuinfo', 'flags').split()
+    return {'cpu': field_of('/proc/cpuinfo', 'model name'), 'cores': os.cpu_count(),
+            'flags': ' '.join(f for f in wanted if f in flags),
+            'memory_gb': round(int(field_of('/proc/meminfo', 'MemTotal').split()[0]) / 1e6, 1),
+            'kernel': platform.release(), 'compiler': first_line(['gcc', '--version']),
+            'commit': first_line(['git', 'describe', '--always', '--dirty']),
+            'version': first_line([engine, '--version']), 'openvino': openvino_version(openvino) if openvino else '',
+            'load': os.getloadavg()}
