@@ -24,7 +24,7 @@ typedef struct FTile
 } FTile;
 
 VEC_INLINE void
-ftile_run(const FTile *t, const bool half, const int R, const int C)
+ftile_run(const FTile *t, const LlmDtype type, const int R, const int C)
 {
 	vf acc[FTILE_ROWS][FTILE_COLS];
 
@@ -44,8 +44,9 @@ ftile_run(const FTile *t, const bool half, const int R, const int C)
 		{
 			const uint8_t *p = t->w + (size_t) c * t->panel;
 
-			w[c] = half ? vf_load_half((const uint16_t *) p + k * 16)
-						: vf_load((const float *) p + k * 16);
+			w[c] = type == LLM_DTYPE_F32   ? vf_load((const float *) p + k * 16)
+				   : type == LLM_DTYPE_F16 ? vf_load_half((const uint16_t *) p + k * 16)
+										   : vf_load_bf16((const uint16_t *) p + k * 16);
 		}
 		VEC_UNROLL
 		for (int r = 0; r < R; r++)
@@ -68,22 +69,21 @@ ftile_run(const FTile *t, const bool half, const int R, const int C)
 
 typedef void (*FTileFn)(const FTile *t);
 
-#define FTILE_FN(R, C)                                                                             \
-	VEC_FN void ftile_f32_##R##_##C(const FTile *t)                                                \
+#define FTILE_TYPED(T, R, C)                                                                       \
+	VEC_FN void ftile_##T##_##R##_##C(const FTile *t)                                              \
 	{                                                                                              \
-		ftile_run(t, false, R, C);                                                                 \
-	}                                                                                              \
-	VEC_FN void ftile_f16_##R##_##C(const FTile *t)                                                \
-	{                                                                                              \
-		ftile_run(t, true, R, C);                                                                  \
+		ftile_run(t, LLM_DTYPE_##T, R, C);                                                         \
 	}
-
-#define FTILE_ENTRY(R, C) [0][R][C] = ftile_f32_##R##_##C, [1][R][C] = ftile_f16_##R##_##C,
+#define FTILE_FNS(R, C) FTILE_TYPED(F32, R, C) FTILE_TYPED(F16, R, C) FTILE_TYPED(BF16, R, C)
+#define FTILE_ENTRIES(R, C)                                                                        \
+	[0][R][C] = ftile_F32_##R##_##C, [1][R][C] = ftile_F16_##R##_##C,                              \
+	[2][R][C] = ftile_BF16_##R##_##C,
 #define FTILE_SHAPES(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(1, 2) X(2, 2) X(3, 2) X(4, 2)
 
-FTILE_SHAPES(FTILE_FN)
+FTILE_SHAPES(FTILE_FNS)
 
-static const FTileFn ftiles[2][FTILE_ROWS + 1][FTILE_COLS + 1] = {FTILE_SHAPES(FTILE_ENTRY)};
+/* [F32, F16, BF16][rows][panels] */
+static const FTileFn ftiles[3][FTILE_ROWS + 1][FTILE_COLS + 1] = {FTILE_SHAPES(FTILE_ENTRIES)};
 
 /* One tile; padding columns go to a scratch row, never to y. */
 static void
@@ -108,6 +108,8 @@ ftile_store(FTileFn fn, FTile *t, int rows, int32_t n_cols, int cols)
 static void
 ftile_drive(const LlmGemm *g)
 {
+	int kind = g->type == LLM_DTYPE_F32 ? 0 : g->type == LLM_DTYPE_F16 ? 1 : 2;
+
 	for (int32_t p = 0; p < g->n_panels;)
 	{
 		int cols = g->n_panels - p >= FTILE_COLS ? FTILE_COLS : 1;
@@ -123,8 +125,7 @@ ftile_drive(const LlmGemm *g)
 					   .y = g->y + (size_t) r * (size_t) g->ldy + (size_t) p * LLM_LANES,
 					   .ldy = (size_t) g->ldy};
 
-			ftile_store(ftiles[g->type == LLM_DTYPE_F16][rows][cols], &t, rows,
-						g->n_cols - p * LLM_LANES, cols);
+			ftile_store(ftiles[kind][rows][cols], &t, rows, g->n_cols - p * LLM_LANES, cols);
 		}
 		p += cols;
 	}

@@ -3,58 +3,46 @@
 #include "kernels/gemm.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "kernels/panel.h"
-#include "tensor/half.h"
 
-static float
-half_at(const uint8_t *p)
-{
-	uint16_t h;
-
-	memcpy(&h, p, sizeof(h));
-	return llm_half_to_f32(h);
-}
-
-/* sum of w * q over one half of a unit: exact */
+/* Exact sum of w * q over n k of a half from k on, with what shifted quants make it. */
 static int32_t
-dot_half(LlmDtype type, const uint8_t *quants, const LlmQ8Unit *x, int half, int c)
+dot_block(LlmDtype type, const uint8_t *quants, const int8_t *q, int k, int n, int c)
 {
-	const int8_t *q = x->q + 32 * half;
-	int32_t sum = 0;
+	LlmPanelForm form = llm_panel_form(type);
+	int32_t offset = form.offset ? 1 << (form.bits - 1) : 0, sum = 0;
 
-	if (type == LLM_DTYPE_Q8_0)
-	{
-		for (int k = 0; k < 32; k++)
-			sum += (quants[half * 512 + k / 4 * 64 + c * 4 + k % 4] - 128) * q[k];
-		return sum;
-	}
-	for (int k = 0; k < 16; k++)
-	{
-		int byte = quants[half * 256 + k / 4 * 64 + c * 4 + k % 4];
-
-		sum += (byte & 15) * q[k] + (byte >> 4) * q[16 + k];
-	}
-	return type == LLM_DTYPE_Q4_0 ? sum + x->corr8[half] : sum;
+	for (int i = k; i < k + n; i++)
+		sum += (llm_panel_quant(type, quants, i, c) - offset) * q[i];
+	return sum * (1 << llm_panel_shift(type));
 }
 
 static float
 dot_quant(const LlmGemm *g, const uint8_t *panel, const LlmQ8Unit *x, int c)
 {
-	int32_t n_units = (g->k + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT;
+	LlmPanelForm form = llm_panel_form(g->type);
+	int32_t n_halves = (g->k + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT * 2, n = 32 / form.blocks;
 	float acc = 0.0f;
 
-	for (int32_t u = 0; u < n_units; u++, panel += llm_panel_unit_nbytes(g->type), x++)
+	for (int32_t h = 0; h < n_halves; h++)
 	{
-		for (int half = 0; half < 2; half++)
-		{
-			int32_t i = dot_half(g->type, panel + llm_panel_head_nbytes(g->type), x, half, c);
+		const LlmQ8Unit *u = x + h / 2;
+		const uint8_t *record =
+			panel + (size_t) (h / (2 * form.units)) * llm_panel_record_nbytes(g->type);
+		int i = h % (2 * form.units), half = h % 2;
+		const uint8_t *quants =
+			record + llm_panel_head_nbytes(g->type) + (size_t) i * llm_panel_half_nbytes(g->type);
 
-			acc = fmaf((float) i, half_at(panel + half * 32 + c * 2) * x->d[half], acc);
-			if (g->type == LLM_DTYPE_Q4_1)
-				acc = fmaf(half_at(panel + LLM_PANEL_SCALES + half * 32 + c * 2), x->s[half], acc);
+		for (int b = 0; b < form.blocks; b++)
+		{
+			int32_t sum = dot_block(g->type, quants, u->q + 32 * half, b * n, n, c);
+			float d = llm_panel_scale(g->type, record, i * form.blocks + b, c);
+
+			acc = fmaf((float) sum, d * llm_panel_step(g->type) * u->d[half], acc);
 		}
+		if (form.minimum)
+			acc = fmaf(llm_panel_minimum(g->type, record, i, c), u->s[half], acc);
 	}
 	return acc;
 }
@@ -77,16 +65,7 @@ dot_float(const LlmGemm *g, const uint8_t *panel, const float *x, int c)
 	float acc = 0.0f;
 
 	for (int32_t k = 0; k < g->k; k++)
-	{
-		size_t at = (size_t) k * LLM_LANES + (size_t) c;
-		float w;
-
-		if (g->type == LLM_DTYPE_F16)
-			w = half_at(panel + at * sizeof(uint16_t));
-		else
-			memcpy(&w, panel + at * sizeof(float), sizeof(w));
-		acc = fmaf(w, x[k], acc);
-	}
+		acc = fmaf(llm_panel_float(g->type, panel, (size_t) k, c), x[k], acc);
 	return acc;
 }
 

@@ -32,10 +32,10 @@
 typedef struct LlmQ8Unit
 {
 	int8_t q[LLM_Q8_UNIT];
-	float d[2];       /* max |x| / 127; 0 for a half below 127 * 2^-126; NaN when x is not finite */
-	float s[2];       /* d * sum(q) */
-	int32_t corr8[2]; /* -8 * sum(q): Q4_0 */
-	int32_t corr128[2]; /* -128 * sum(q): Q8_0 */
+	float d[2];      /* max |x| / 127; 0 for a half below 127 * 2^-126; NaN when x is not finite */
+	float s[2];      /* d * sum(q) */
+	int32_t corr[2]; /* -128 * sum(q), 128 being the offset of all types that have one */
+	int32_t corr_low[2]; /* the same for the first 16 alone */
 } LlmQ8Unit;
 
 /* A product of some rows with some adjacent panels of one part. */

@@ -77,7 +77,8 @@ tiles_configure(void)
 AMX_INLINE void
 unpack_half(const LlmDtype type, const uint8_t *q, int8_t out[512])
 {
-	const __m512i offset = _mm512_set1_epi8((char) llm_panel_offset(type));
+	const __m512i offset =
+		_mm512_set1_epi8(llm_panel_form(type).offset ? (char) LLM_PANEL_OFFSET : 0);
 
 	for (int j = 0; j < 8; j++)
 		_mm512_store_si512(out + j * 64, _mm512_sub_epi8(unpack_weights(type, q, j), offset));
@@ -86,29 +87,42 @@ unpack_half(const LlmDtype type, const uint8_t *q, int8_t out[512])
 AMX_INLINE void
 unpack_typed(const LlmDtype type, const uint8_t *w, size_t panel, Block *b)
 {
-	const size_t unit = llm_panel_unit_nbytes(type), head = llm_panel_head_nbytes(type);
+	const int units = llm_panel_form(type).units;
+	const size_t head = llm_panel_head_nbytes(type), half = llm_panel_half_nbytes(type);
 
-	for (int i = 0; i < b->n_units * 4; i++)
+	for (int n = 0; n < b->n_units * 4; n++)
 	{
-		int u = i / 4, h = i / 2 % 2, p = i % 2;
-		const uint8_t *from = w + (size_t) p * panel + (size_t) u * unit;
+		int u = n / 4, h = n / 2 % 2, p = n % 2, i = u % units * 2 + h;
+		const uint8_t *record =
+			w + (size_t) p * panel + (size_t) (u / units) * llm_panel_record_nbytes(type);
 
-		unpack_half(type, from + head + (size_t) h * llm_panel_half_nbytes(type), b->w[u][h][p]);
-		vf_store(b->d[u][h][p], panel_scale(type, from, h));
-		if (llm_panel_has_minimum(type))
-			vf_store(b->m[u][h][p], panel_minimum(type, from, h));
+		unpack_half(type, record + head + (size_t) i * half, b->w[u][h][p]);
+		vf_store(b->d[u][h][p], panel_scale(type, record, i));
+		if (llm_panel_form(type).minimum)
+			vf_store(b->m[u][h][p], panel_minimum(type, record, i));
 	}
 }
 
+/* Any type with one scale for 32 K. */
 AMX_FN void
 unpack(LlmDtype type, const uint8_t *w, size_t panel, Block *b)
 {
-	if (type == LLM_DTYPE_Q8_0)
-		unpack_typed(LLM_DTYPE_Q8_0, w, panel, b);
-	else if (type == LLM_DTYPE_Q4_0)
-		unpack_typed(LLM_DTYPE_Q4_0, w, panel, b);
-	else
-		unpack_typed(LLM_DTYPE_Q4_1, w, panel, b);
+	switch (type)
+	{
+#define UNPACK_TYPED(type)                                                                         \
+	case type:                                                                                     \
+		unpack_typed(type, w, panel, b);                                                           \
+		break;
+		UNPACK_TYPED(LLM_DTYPE_Q4_0)
+		UNPACK_TYPED(LLM_DTYPE_Q4_1)
+		UNPACK_TYPED(LLM_DTYPE_Q5_0)
+		UNPACK_TYPED(LLM_DTYPE_Q5_1)
+		UNPACK_TYPED(LLM_DTYPE_Q4_K)
+		UNPACK_TYPED(LLM_DTYPE_Q5_K)
+#undef UNPACK_TYPED
+		default:
+			unpack_typed(LLM_DTYPE_Q8_0, w, panel, b);
+	}
 }
 
 /* Sums of one half of 16 rows by one panel. Tile numbers must be constants: two sets take turns. */
@@ -189,6 +203,7 @@ AMX_FN void
 pair_run(const LlmGemm *g, int32_t pair, int n_tiles)
 {
 	int n_units = (g->k + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT;
+	int units = llm_panel_form(g->type).units; /* of a record; a block holds whole ones */
 	const uint8_t *w = g->w + (size_t) (2 * pair) * g->panel_nbytes;
 	Block b;
 
@@ -198,12 +213,13 @@ pair_run(const LlmGemm *g, int32_t pair, int n_tiles)
 
 		b.n_units = n_units - u < AMX_BLOCK_UNITS ? n_units - u : AMX_BLOCK_UNITS;
 		b.first = u == 0;
-		unpack(g->type, w + (size_t) u * llm_panel_unit_nbytes(g->type), g->panel_nbytes, &b);
+		unpack(g->type, w + (size_t) (u / units) * llm_panel_record_nbytes(g->type),
+			   g->panel_nbytes, &b);
 		for (int t = 0; t < n_tiles; t++)
 		{
 			for (int p = 0; p < 2; p++)
 			{
-				if (llm_panel_has_minimum(g->type))
+				if (llm_panel_form(g->type).minimum)
 					rows_run(&b, &r, p, true);
 				else
 					rows_run(&b, &r, p, false);
@@ -226,7 +242,8 @@ pairs_run(const LlmGemm *g, int n_pairs, int n_tiles)
 void
 llm_gemm_quant_amx(const LlmGemm *g)
 {
-	int n_tiles = g->n_rows >= AMX_MIN_ROWS ? g->n_rows / AMX_ROWS : 0;
+	bool by_tiles = g->n_rows >= AMX_MIN_ROWS && llm_panel_form(g->type).blocks == 1;
+	int n_tiles = by_tiles ? g->n_rows / AMX_ROWS : 0;
 	int n_pairs = n_tiles > 0 ? g->n_cols / (2 * LLM_LANES) : 0;
 	size_t n_units = (size_t) (g->k + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT;
 	LlmGemm rest = *g;

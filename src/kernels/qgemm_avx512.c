@@ -34,19 +34,18 @@ x4(const int8_t *q)
 }
 
 VEC_INLINE vi
-qtile_start(const LlmDtype type, const LlmQ8Unit *x, int half)
+qtile_start(const LlmDtype type, int32_t v)
 {
-	return type == LLM_DTYPE_Q8_0   ? _mm512_set1_epi32(x->corr128[half])
-		   : type == LLM_DTYPE_Q4_0 ? _mm512_set1_epi32(x->corr8[half])
-									: _mm512_setzero_si512();
+	(void) type;
+	return _mm512_set1_epi32(v);
 }
 
 VEC_INLINE void
 qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDtype type,
-		  const uint8_t *w, size_t panel, const LlmQ8Unit *x, size_t ldx, int half)
+		  const uint8_t *w, size_t panel, const int8_t *x, size_t ldx, const int j0, const int j1)
 {
 	VEC_UNROLL
-	for (int j = 0; j < 8; j++)
+	for (int j = j0; j < j1; j++)
 	{
 		vi v[QTILE_COLS];
 
@@ -56,7 +55,7 @@ qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDty
 		VEC_UNROLL
 		for (int r = 0; r < R; r++)
 		{
-			vi q = x4(x[(size_t) r * ldx].q + half * 32 + j * 4);
+			vi q = x4(x + (size_t) r * ldx + j * 4);
 
 			VEC_UNROLL
 			for (int c = 0; c < C; c++)

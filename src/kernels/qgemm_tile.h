@@ -2,8 +2,9 @@
  * kernels/qgemm_tile.h - one register tile of a quantised product: R rows x C panels, all of K.
  *
  * An ISA file defines before including it: the lanes (vec_*.h), the integer lanes `vi`, and
- *     vi   qtile_start(type, x, half)           correction of one row's half, as first value
- *     void qtile_dot(R, C, I, type, w, ...)     I += exact products of one half, quants at w
+ *     vi   qtile_start(type, int32_t)           a correction in all lanes
+ *     void qtile_dot(R, C, I, type, w, ...)     I += exact products of k groups j0..j1 of a half
+ *                                               with its quants at w, shifted as panel.h says
  *     vf   vi_to_float(vi)
  *     QTILE_ROWS, QTILE_COLS                    most rows and panels of a tile
  *     QTILE_WIDE_ROWS                           most rows of a tile of QTILE_COLS panels
@@ -30,11 +31,84 @@ typedef struct QTile
 	size_t ldy;         /* floats between rows */
 } QTile;
 
+/* What makes up for the quants' offset: the first value of a block's sum. */
+VEC_INLINE int32_t
+qtile_correction(const LlmDtype type, const LlmQ8Unit *x, const int half, const int b)
+{
+	const LlmPanelForm form = llm_panel_form(type);
+
+	if (!form.offset)
+		return 0;
+	if (form.blocks == 1)
+		return x->corr[half];
+	return b == 0 ? x->corr_low[half] : x->corr[half] - x->corr_low[half];
+}
+
+/* Fold block b of one half: 32 K, or half of them. */
+VEC_INLINE void
+qtile_block(const QTile *t, const LlmDtype type, const int R, const int C, const uint8_t *record,
+			int i, const int half, const int b, const LlmQ8Unit *x, vf acc[QTILE_ROWS][QTILE_COLS])
+{
+	const LlmPanelForm form = llm_panel_form(type);
+	const int n = 8 / form.blocks; /* k groups */
+	const uint8_t *quants =
+		record + llm_panel_head_nbytes(type) + (size_t) i * llm_panel_half_nbytes(type);
+	vi sum[QTILE_ROWS][QTILE_COLS];
+	vf d[QTILE_COLS];
+
+	VEC_UNROLL
+	for (int r = 0; r < R; r++)
+	{
+		const LlmQ8Unit *xr = x + (size_t) r * t->n_units;
+		vi start = qtile_start(type, qtile_correction(type, xr, half, b));
+
+		VEC_UNROLL
+		for (int c = 0; c < C; c++)
+			sum[r][c] = start;
+	}
+	qtile_dot(R, C, sum, type, quants, t->panel, x->q + half * 32, t->n_units * sizeof(*x), b * n,
+			  b * n + n);
+	VEC_UNROLL
+	for (int c = 0; c < C; c++)
+		d[c] = panel_scale(type, record + (size_t) c * t->panel, i * form.blocks + b);
+	VEC_UNROLL
+	for (int r = 0; r < R; r++)
+	{
+		vf dx = vf_set1(x[(size_t) r * t->n_units].d[half]);
+
+		VEC_UNROLL
+		for (int c = 0; c < C; c++)
+			acc[r][c] = vf_fma(vi_to_float(sum[r][c]), vf_mul(d[c], dx), acc[r][c]);
+	}
+}
+
+/* Add what the minima of one half make. */
+VEC_INLINE void
+qtile_minimum(const QTile *t, const LlmDtype type, const int R, const int C, const uint8_t *record,
+			  int i, const int half, const LlmQ8Unit *x, vf acc[QTILE_ROWS][QTILE_COLS])
+{
+	vf m[QTILE_COLS];
+
+	VEC_UNROLL
+	for (int c = 0; c < C; c++)
+		m[c] = panel_minimum(type, record + (size_t) c * t->panel, i);
+	VEC_UNROLL
+	for (int r = 0; r < R; r++)
+	{
+		vf s = vf_set1(x[(size_t) r * t->n_units].s[half]);
+
+		VEC_UNROLL
+		for (int c = 0; c < C; c++)
+			acc[r][c] = vf_fma(m[c], s, acc[r][c]);
+	}
+}
+
 VEC_INLINE void
 qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 {
-	const size_t unit = llm_panel_unit_nbytes(type), head = llm_panel_head_nbytes(type);
-	const uint8_t *w = t->w;
+	const LlmPanelForm form = llm_panel_form(type);
+	const size_t units = (size_t) form.units;
+	const uint8_t *record = t->w;
 	const LlmQ8Unit *x = t->x;
 	vf acc[QTILE_ROWS][QTILE_COLS];
 
@@ -45,50 +119,21 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 		for (int c = 0; c < C; c++)
 			acc[r][c] = vf_set1(0.0f);
 	}
-	for (size_t u = 0; u < t->n_units; u++, w += unit, x++)
+	for (size_t u = 0; u < t->n_units; u++, x++)
 	{
 		VEC_UNROLL
 		for (int half = 0; half < 2; half++)
 		{
-			vi sum[QTILE_ROWS][QTILE_COLS];
-			vf d[QTILE_COLS];
+			int i = (int) (u % units) * 2 + half;
 
 			VEC_UNROLL
-			for (int r = 0; r < R; r++)
-			{
-				VEC_UNROLL
-				for (int c = 0; c < C; c++)
-					sum[r][c] = qtile_start(type, x + (size_t) r * t->n_units, half);
-			}
-			qtile_dot(R, C, sum, type, w + head + half * llm_panel_half_nbytes(type), t->panel, x,
-					  t->n_units, half);
-			VEC_UNROLL
-			for (int c = 0; c < C; c++)
-				d[c] = panel_scale(type, w + (size_t) c * t->panel, half);
-			VEC_UNROLL
-			for (int r = 0; r < R; r++)
-			{
-				vf dx = vf_set1(x[(size_t) r * t->n_units].d[half]);
-
-				VEC_UNROLL
-				for (int c = 0; c < C; c++)
-					acc[r][c] = vf_fma(vi_to_float(sum[r][c]), vf_mul(d[c], dx), acc[r][c]);
-			}
-			if (!llm_panel_has_minimum(type))
-				continue;
-			VEC_UNROLL
-			for (int c = 0; c < C; c++)
-				d[c] = panel_minimum(type, w + (size_t) c * t->panel, half);
-			VEC_UNROLL
-			for (int r = 0; r < R; r++)
-			{
-				vf s = vf_set1(x[(size_t) r * t->n_units].s[half]);
-
-				VEC_UNROLL
-				for (int c = 0; c < C; c++)
-					acc[r][c] = vf_fma(d[c], s, acc[r][c]);
-			}
+			for (int b = 0; b < form.blocks; b++)
+				qtile_block(t, type, R, C, record, i, half, b, x, acc);
+			if (form.minimum)
+				qtile_minimum(t, type, R, C, record, i, half, x, acc);
 		}
+		if ((u + 1) % units == 0)
+			record += llm_panel_record_nbytes(type);
 	}
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
@@ -101,27 +146,26 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 
 typedef void (*QTileFn)(const QTile *t);
 
-#define QTILE_FN(R, C)                                                                             \
-	VEC_FN void qtile_q8_0_##R##_##C(const QTile *t)                                               \
+#define QTILE_TYPES(X, R, C)                                                                       \
+	X(Q8_0, R, C)                                                                                  \
+	X(Q4_0, R, C)                                                                                  \
+	X(Q4_1, R, C) X(Q5_0, R, C) X(Q5_1, R, C) X(Q4_K, R, C) X(Q5_K, R, C) X(Q6_K, R, C)
+
+#define QTILE_TYPED(T, R, C)                                                                       \
+	VEC_FN void qtile_##T##_##R##_##C(const QTile *t)                                              \
 	{                                                                                              \
-		qtile_run(t, LLM_DTYPE_Q8_0, R, C);                                                        \
-	}                                                                                              \
-	VEC_FN void qtile_q4_0_##R##_##C(const QTile *t)                                               \
-	{                                                                                              \
-		qtile_run(t, LLM_DTYPE_Q4_0, R, C);                                                        \
-	}                                                                                              \
-	VEC_FN void qtile_q4_1_##R##_##C(const QTile *t)                                               \
-	{                                                                                              \
-		qtile_run(t, LLM_DTYPE_Q4_1, R, C);                                                        \
+		qtile_run(t, LLM_DTYPE_##T, R, C);                                                         \
 	}
-#define QTILE_ENTRY(R, C)                                                                          \
-	[0][R][C] = qtile_q8_0_##R##_##C, [1][R][C] = qtile_q4_0_##R##_##C,                            \
-	[2][R][C] = qtile_q4_1_##R##_##C,
+#define QTILE_AT(type, R, C, fn) [type][R][C] = fn,
+#define QTILE_ENTRY(T, R, C) QTILE_AT(LLM_DTYPE_##T, R, C, qtile_##T##_##R##_##C)
+#define QTILE_FNS(R, C) QTILE_TYPES(QTILE_TYPED, R, C)
+#define QTILE_ENTRIES(R, C) QTILE_TYPES(QTILE_ENTRY, R, C)
 
-QTILE_SHAPES(QTILE_FN)
+QTILE_SHAPES(QTILE_FNS)
 
-/* [Q8_0, Q4_0, Q4_1][rows][panels] */
-static const QTileFn qtiles[3][QTILE_ROWS + 1][QTILE_COLS + 1] = {QTILE_SHAPES(QTILE_ENTRY)};
+/* [type][rows][panels] */
+static const QTileFn qtiles[LLM_DTYPE_Q6_K + 1][QTILE_ROWS + 1][QTILE_COLS + 1] = {
+	QTILE_SHAPES(QTILE_ENTRIES)};
 
 /* One tile whose last panel may be ragged: padding columns go to a scratch row, never to y. */
 static void
@@ -148,7 +192,6 @@ qtile_store(const LlmGemm *g, QTileFn fn, QTile *t, int rows, int32_t n_cols)
 static void
 qtile_drive(const LlmGemm *g)
 {
-	int kind = g->type == LLM_DTYPE_Q8_0 ? 0 : g->type == LLM_DTYPE_Q4_0 ? 1 : 2;
 	bool wide = g->n_rows > QTILE_ROWS;
 	int max_rows = wide ? QTILE_WIDE_ROWS : QTILE_ROWS;
 	int n_tiles = (g->n_rows + max_rows - 1) / max_rows;
@@ -169,7 +212,7 @@ qtile_drive(const LlmGemm *g)
 			t.x = g->q + (size_t) r0 * t.n_units;
 			t.y = g->y + (size_t) r0 * (size_t) g->ldy + (size_t) p * LLM_LANES;
 			t.ldy = (size_t) g->ldy;
-			qtile_store(g, qtiles[kind][rows][cols], &t, rows,
+			qtile_store(g, qtiles[g->type][rows][cols], &t, rows,
 						left < cols * LLM_LANES ? left : cols * LLM_LANES);
 		}
 		p += cols;

@@ -21,7 +21,7 @@ quantise_half(const float *x, int n, LlmQ8Unit *u, int half)
 {
 	uint32_t bits = n > 0 ? vec_absmax_bits(x, n) : 0;
 	int8_t *q = u->q + 32 * half;
-	int32_t sum = 0;
+	int32_t sum = 0, low = 0;
 	float d, amax;
 
 	memcpy(&amax, &bits, sizeof(amax));
@@ -37,11 +37,11 @@ quantise_half(const float *x, int n, LlmQ8Unit *u, int half)
 		d = 0.0f;
 	}
 	else
-		sum = vec_quantise(x, n, d, q);
+		sum = vec_quantise(x, n, d, q, &low);
 	u->d[half] = d;
 	u->s[half] = d * (float) sum;
-	u->corr8[half] = -8 * sum;
-	u->corr128[half] = -128 * sum;
+	u->corr[half] = -128 * sum;
+	u->corr_low[half] = -128 * low;
 }
 
 VEC_FN void
@@ -181,11 +181,12 @@ kv_store_int8(const float *x, int n, float d, int32_t stride, int8_t *out)
 {
 	float y[32];
 	int8_t q[32] = {0};
+	int32_t low;
 
 	vf_store(y, vec_saturate(vf_load_n(x, n), LLM_KV_MAX));
 	vf_store(y + 16, vec_saturate(vf_load_n(x + 16, n - 16), LLM_KV_MAX));
 	if (d > 0.0f)
-		vec_quantise(y, n, d, q);
+		vec_quantise(y, n, d, q, &low);
 	for (int j = 0; j < n; j++)
 		out[(size_t) j * (size_t) stride] = q[j];
 }

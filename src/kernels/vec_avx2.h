@@ -54,6 +54,20 @@ vf_load_half(const uint16_t *p)
 				_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *) (p + 8)))};
 }
 
+VEC_INLINE __m256
+vec_load_bf16(const uint16_t *p)
+{
+	__m256i h = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *) p));
+
+	return _mm256_castsi256_ps(_mm256_slli_epi32(h, 16));
+}
+
+VEC_INLINE vf
+vf_load_bf16(const uint16_t *p)
+{
+	return (vf){vec_load_bf16(p), vec_load_bf16(p + 8)};
+}
+
 VEC_INLINE vf
 vf_load_int8(const int8_t *p)
 {
@@ -211,8 +225,17 @@ vec_absmax_bits(const float *x, int n)
 	return (uint32_t) _mm_cvtsi128_si32(m4);
 }
 
+/* Sum of 16 signed bytes. */
 VEC_INLINE int32_t
-vec_quantise(const float *x, int n, float d, int8_t *q)
+vec_sum_int8(__m128i q)
+{
+	__m128i s = _mm_sad_epu8(_mm_xor_si128(q, _mm_set1_epi8((char) 0x80)), _mm_setzero_si128());
+
+	return _mm_cvtsi128_si32(s) + _mm_extract_epi32(s, 2) - 16 * 128;
+}
+
+VEC_INLINE int32_t
+vec_quantise(const float *x, int n, float d, int8_t *q, int32_t *low)
 {
 	vf lo = n >= 16 ? vf_load(x) : vf_load_n(x, n);
 	vf hi = n >= 32 ? vf_load(x + 16) : vf_load_n(x + 16, n - 16);
@@ -221,15 +244,12 @@ vec_quantise(const float *x, int n, float d, int8_t *q)
 	__m256i i1 = _mm256_cvtps_epi32(_mm256_div_ps(lo.b, vd));
 	__m256i i2 = _mm256_cvtps_epi32(_mm256_div_ps(hi.a, vd));
 	__m256i i3 = _mm256_cvtps_epi32(_mm256_div_ps(hi.b, vd));
-	__m256i sum = _mm256_add_epi32(_mm256_add_epi32(i0, i1), _mm256_add_epi32(i2, i3));
-	__m128i s4 = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
 	__m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(i0, i1), _mm256_packs_epi32(i2, i3));
 
 	packed = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 	_mm256_storeu_si256((__m256i *) q, packed);
-	s4 = _mm_add_epi32(s4, _mm_shuffle_epi32(s4, 0x4E));
-	s4 = _mm_add_epi32(s4, _mm_shuffle_epi32(s4, 0xB1));
-	return _mm_cvtsi128_si32(s4);
+	*low = vec_sum_int8(_mm256_castsi256_si128(packed));
+	return *low + vec_sum_int8(_mm256_extracti128_si256(packed, 1));
 }
 
 #endif

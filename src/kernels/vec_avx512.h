@@ -47,6 +47,14 @@ vf_load_half(const uint16_t *p)
 }
 
 VEC_INLINE vf
+vf_load_bf16(const uint16_t *p)
+{
+	__m256i h = _mm256_loadu_si256((const __m256i *) p);
+
+	return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+VEC_INLINE vf
 vf_load_int8(const int8_t *p)
 {
 	return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *) p)));
@@ -173,16 +181,27 @@ vec_absmax_bits(const float *x, int n)
 	return (uint32_t) _mm512_reduce_max_epi32(m);
 }
 
+/* Sum of 16 signed bytes. */
 VEC_INLINE int32_t
-vec_quantise(const float *x, int n, float d, int8_t *q)
+vec_sum_int8(__m128i q)
+{
+	__m128i s = _mm_sad_epu8(_mm_xor_si128(q, _mm_set1_epi8((char) 0x80)), _mm_setzero_si128());
+
+	return _mm_cvtsi128_si32(s) + _mm_extract_epi32(s, 2) - 16 * 128;
+}
+
+VEC_INLINE int32_t
+vec_quantise(const float *x, int n, float d, int8_t *q, int32_t *low)
 {
 	vf vd = vf_set1(d);
-	__m512i lo = _mm512_cvtps_epi32(_mm512_div_ps(vf_load_n(x, n), vd));
-	__m512i hi = _mm512_cvtps_epi32(_mm512_div_ps(vf_load_n(x + 16, n - 16), vd));
+	__m128i lo = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_div_ps(vf_load_n(x, n), vd)));
+	__m128i hi =
+		_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_div_ps(vf_load_n(x + 16, n - 16), vd)));
 
-	_mm_storeu_si128((__m128i *) q, _mm512_cvtepi32_epi8(lo));
-	_mm_storeu_si128((__m128i *) (q + 16), _mm512_cvtepi32_epi8(hi));
-	return _mm512_reduce_add_epi32(_mm512_add_epi32(lo, hi));
+	_mm_storeu_si128((__m128i *) q, lo);
+	_mm_storeu_si128((__m128i *) (q + 16), hi);
+	*low = vec_sum_int8(lo);
+	return *low + vec_sum_int8(hi);
 }
 
 #endif

@@ -56,6 +56,12 @@ vf_load_half(const uint16_t *p)
 }
 
 VEC_INLINE vf
+vf_load_bf16(const uint16_t *p)
+{
+	VEC_EACH(llm_bf16_to_f32(p[i]));
+}
+
+VEC_INLINE vf
 vf_load_int8(const int8_t *p)
 {
 	VEC_EACH((float) p[i]);
@@ -198,9 +204,9 @@ vec_absmax_bits(const float *x, int n)
 }
 
 /* q = x / d rounded to nearest even for n <= 32 finite values, |q| <= 127; zeros up to 32. Returns
- * sum(q). */
+ * sum(q), and in *low that of the first 16. */
 VEC_INLINE int32_t
-vec_quantise(const float *x, int n, float d, int8_t *q)
+vec_quantise(const float *x, int n, float d, int8_t *q, int32_t *low)
 {
 	int32_t sum = 0;
 
@@ -216,6 +222,8 @@ vec_quantise(const float *x, int n, float d, int8_t *q)
 		}
 		q[i] = (int8_t) v;
 		sum += v;
+		if (i == 15)
+			*low = sum;
 	}
 	return sum;
 }

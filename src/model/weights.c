@@ -32,7 +32,9 @@ tensor_get(LlmWeights *w, int32_t layer, const char *name, int32_t rows, int32_t
 		w->status = llm_error_set(w->err, LLM_E_UNSUPPORTED,
 								  "tensor \"%s\" has type %s, which is not supported", buf,
 								  llm_dtype_gguf_name((uint32_t) type));
-		llm_error_hint(w->err, "Supported types: F32, F16, Q8_0, Q4_0, Q4_1.");
+		llm_error_hint(w->err,
+					   "Supported types: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, "
+					   "Q6_K.");
 	}
 	else if (out->rows != rows || out->cols != cols)
 		w->status = llm_error_set(w->err, LLM_E_MODEL,

@@ -8,7 +8,13 @@ static const LlmDtypeInfo infos[] = {
 	[LLM_DTYPE_F16] = {"F16", 1, 2},
 	[LLM_DTYPE_Q4_0] = {"Q4_0", LLM_BLOCK, sizeof(LlmBlockQ4_0)},
 	[LLM_DTYPE_Q4_1] = {"Q4_1", LLM_BLOCK, sizeof(LlmBlockQ4_1)},
+	[LLM_DTYPE_Q5_0] = {"Q5_0", LLM_BLOCK, sizeof(LlmBlockQ5_0)},
+	[LLM_DTYPE_Q5_1] = {"Q5_1", LLM_BLOCK, sizeof(LlmBlockQ5_1)},
 	[LLM_DTYPE_Q8_0] = {"Q8_0", LLM_BLOCK, sizeof(LlmBlockQ8_0)},
+	[LLM_DTYPE_Q4_K] = {"Q4_K", LLM_BLOCK_K, sizeof(LlmBlockQ4_K)},
+	[LLM_DTYPE_Q5_K] = {"Q5_K", LLM_BLOCK_K, sizeof(LlmBlockQ5_K)},
+	[LLM_DTYPE_Q6_K] = {"Q6_K", LLM_BLOCK_K, sizeof(LlmBlockQ6_K)},
+	[LLM_DTYPE_BF16] = {"BF16", 1, 2},
 };
 
 const LlmDtypeInfo *

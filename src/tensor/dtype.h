@@ -12,15 +12,21 @@ typedef enum LlmDtype
 	LLM_DTYPE_F16 = 1,
 	LLM_DTYPE_Q4_0 = 2,
 	LLM_DTYPE_Q4_1 = 3,
+	LLM_DTYPE_Q5_0 = 6,
+	LLM_DTYPE_Q5_1 = 7,
 	LLM_DTYPE_Q8_0 = 8,
-	LLM_DTYPE_I8 = 24 /* KV only: weights of this type are refused */
+	LLM_DTYPE_Q4_K = 12,
+	LLM_DTYPE_Q5_K = 13,
+	LLM_DTYPE_Q6_K = 14,
+	LLM_DTYPE_I8 = 24, /* KV only: weights of this type are refused */
+	LLM_DTYPE_BF16 = 30
 } LlmDtype;
 
 /* One row of traits per supported type. */
 typedef struct LlmDtypeInfo
 {
 	const char *name;     /* "Q4_1" */
-	int32_t block;        /* elements per block along K: 1 or 32 */
+	int32_t block;        /* elements per block along K: 1, 32 or 256 */
 	int32_t block_nbytes; /* bytes of one block in the file */
 } LlmDtypeInfo;
 

@@ -1,4 +1,4 @@
-/* tensor/half.h - IEEE half floats in plain C; hardware conversions give the same bits. */
+/* tensor/half.h - IEEE half floats and bfloat16 in plain C; hardware conversions give the same bits. */
 #ifndef LLM_TENSOR_HALF_H
 #define LLM_TENSOR_HALF_H
 
@@ -55,6 +55,17 @@ llm_half_from_f32(float f)
 	}
 	abs += 0xFFF + ((abs >> 13) & 1);
 	return (uint16_t) (sign | (uint16_t) ((abs - 0x38000000u) >> 13));
+}
+
+/* A float of 16 bits (bfloat16) is the upper half of a float of 32. */
+static inline float
+llm_bf16_to_f32(uint16_t h)
+{
+	uint32_t bits = (uint32_t) h << 16;
+	float f;
+
+	memcpy(&f, &bits, sizeof(f));
+	return f;
 }
 
 #define LLM_HALF_MAX 65504.0f /* largest finite half */

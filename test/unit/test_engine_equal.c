@@ -182,6 +182,12 @@ q4_1_f16_kv(void **state)
 	equal_tiny("llama256-q4_1", "f16", SOME_WAYS, N_CHANCES / 2);
 }
 
+static void
+k_types_f16_kv(void **state)
+{
+	equal_tiny("llama256-k", "f16", SOME_WAYS, N_CHANCES / 2);
+}
+
 /* ---- a model of the caller's ---- */
 
 /* Chosen so that the whole takes a few minutes on two cores with a model of 135 million parameters. */
@@ -250,6 +256,7 @@ main(void)
 		cmocka_unit_test(f32_own_head_int8_kv), cmocka_unit_test(q8_0_int8_kv),
 		cmocka_unit_test(f32_tied_head_f32_kv), cmocka_unit_test(q8_0_f16_kv),
 		cmocka_unit_test(q4_0_f16_kv),          cmocka_unit_test(q4_1_f16_kv),
+		cmocka_unit_test(k_types_f16_kv),
 	};
 	const struct CMUnitTest real[] = {
 		cmocka_unit_test(real_f16_kv),

@@ -206,9 +206,12 @@ test_dtypes(void **state)
 		const char *name;
 		int32_t block, nbytes;
 	} types[] = {
-		{LLM_DTYPE_F32, "F32", 1, 4},     {LLM_DTYPE_F16, "F16", 1, 2},
-		{LLM_DTYPE_Q4_0, "Q4_0", 32, 18}, {LLM_DTYPE_Q4_1, "Q4_1", 32, 20},
-		{LLM_DTYPE_Q8_0, "Q8_0", 32, 34},
+		{LLM_DTYPE_F32, "F32", 1, 4},       {LLM_DTYPE_F16, "F16", 1, 2},
+		{LLM_DTYPE_Q4_0, "Q4_0", 32, 18},   {LLM_DTYPE_Q4_1, "Q4_1", 32, 20},
+		{LLM_DTYPE_Q5_0, "Q5_0", 32, 22},   {LLM_DTYPE_Q5_1, "Q5_1", 32, 24},
+		{LLM_DTYPE_Q8_0, "Q8_0", 32, 34},   {LLM_DTYPE_Q4_K, "Q4_K", 256, 144},
+		{LLM_DTYPE_Q5_K, "Q5_K", 256, 176}, {LLM_DTYPE_Q6_K, "Q6_K", 256, 210},
+		{LLM_DTYPE_BF16, "BF16", 1, 2},
 	};
 	int known = 0;
 
@@ -226,9 +229,9 @@ test_dtypes(void **state)
 	}
 	for (uint32_t t = 0; t < 100; t++)
 		known += llm_dtype_info(t) != NULL;
-	assert_int_equal(known, 5);
+	assert_int_equal(known, 11);
 	assert_null(llm_dtype_info(UINT32_MAX));
-	assert_string_equal(llm_dtype_gguf_name(14), "Q6_K");
+	assert_string_equal(llm_dtype_gguf_name(10), "Q2_K");
 	assert_string_equal(llm_dtype_gguf_name(4), "unknown");
 	assert_string_equal(llm_dtype_gguf_name(UINT32_MAX), "unknown");
 	/* A row that does not fit 32 bits. */

@@ -21,20 +21,41 @@
 
 #define GUARD 12345.5f /* what must stay where nothing may be written */
 
-/* Random rows of a type, with scales near 0.01. */
+static const LlmDtype quant_types[] = {LLM_DTYPE_Q8_0, LLM_DTYPE_Q4_0, LLM_DTYPE_Q4_1,
+									   LLM_DTYPE_Q5_0, LLM_DTYPE_Q5_1, LLM_DTYPE_Q4_K,
+									   LLM_DTYPE_Q5_K, LLM_DTYPE_Q6_K};
+static const LlmDtype float_types[] = {LLM_DTYPE_F32, LLM_DTYPE_F16, LLM_DTYPE_BF16};
+#define N_QUANT ((int) (sizeof(quant_types) / sizeof(quant_types[0])))
+#define N_FLOAT ((int) (sizeof(float_types) / sizeof(float_types[0])))
+
+/* Where a block holds its d and its m; -1 = nowhere. */
+static void
+halves_of(LlmDtype type, int *d, int *m)
+{
+	*d = type == LLM_DTYPE_Q6_K ? (int) offsetof(LlmBlockQ6_K, d) : 0;
+	*m = type == LLM_DTYPE_Q4_1 || type == LLM_DTYPE_Q5_1 || type == LLM_DTYPE_Q4_K ||
+				 type == LLM_DTYPE_Q5_K
+			 ? 2
+			 : -1;
+}
+
+/* Random rows of a type, with scales near 0.01, or a fraction of it where a block has factors. */
 static uint8_t *
 random_weights(LlmDtype type, int32_t n, int32_t k)
 {
 	size_t row = llm_dtype_row_nbytes(type, k);
 	size_t block = (size_t) llm_dtype_info(type)->block_nbytes;
+	float factor = llm_dtype_info(type)->block == LLM_BLOCK_K ? 1.0f / 32.0f : 1.0f;
 	uint8_t *w = aligned((size_t) n * row);
+	int at_d, at_m;
 
+	halves_of(type, &at_d, &at_m);
 	for (size_t i = 0; i < (size_t) n * row; i++)
 		w[i] = (uint8_t) llm_rng_u32(3, 4, counter++);
 	for (size_t b = 0; b < (size_t) n * row / block; b++)
 	{
-		uint16_t d = llm_half_from_f32(0.01f * (1.5f + uniform()));
-		uint16_t m = llm_half_from_f32(0.05f * uniform());
+		uint16_t d = llm_half_from_f32(factor * 0.01f * (1.5f + uniform()));
+		uint16_t m = llm_half_from_f32(factor * 0.05f * uniform());
 		float f = uniform();
 		uint16_t h = llm_half_from_f32(f);
 
@@ -42,10 +63,12 @@ random_weights(LlmDtype type, int32_t n, int32_t k)
 			memcpy(w + b * block, &f, sizeof(f));
 		else if (type == LLM_DTYPE_F16)
 			memcpy(w + b * block, &h, sizeof(h));
+		else if (type == LLM_DTYPE_BF16)
+			memcpy(w + b * block, (uint8_t *) &f + 2, 2);
 		else
-			memcpy(w + b * block, &d, sizeof(d));
-		if (type == LLM_DTYPE_Q4_1)
-			memcpy(w + b * block + 2, &m, sizeof(m));
+			memcpy(w + b * block + at_d, &d, sizeof(d));
+		if (at_m > 0)
+			memcpy(w + b * block + at_m, &m, sizeof(m));
 	}
 	return w;
 }
@@ -104,28 +127,41 @@ read_file(const char *dir, const char *name, void *out, size_t skip, size_t nbyt
 static void
 test_panel_golden(void **state)
 {
-	static const struct
-	{
-		LlmDtype type;
-		const char *blocks, *values;
-	} files[] = {{LLM_DTYPE_Q4_0, "Q4_0.bin", "Q4_0.deq.npy"},
-				 {LLM_DTYPE_Q4_1, "Q4_1.bin", "Q4_1.deq.npy"},
-				 {LLM_DTYPE_Q8_0, "Q8_0.bin", "Q8_0.deq.npy"}};
-
 	(void) state;
-	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+	for (int i = 0; i < N_QUANT; i++)
 	{
-		size_t nbytes = 4 * llm_dtype_row_nbytes(files[i].type, 512);
+		LlmDtype type = quant_types[i];
+		size_t nbytes = 4 * llm_dtype_row_nbytes(type, 512);
 		uint8_t *data = aligned(nbytes);
 		float want[4 * 512];
+		char name[32];
 		Weight w;
 
-		read_file("test/golden/quant", files[i].blocks, data, 0, nbytes);
-		read_file("test/golden/quant", files[i].values, want, 128, sizeof(want));
-		w = weight_create(files[i].type, 4, 512, data);
+		snprintf(name, sizeof(name), "%s.bin", llm_dtype_info(type)->name);
+		read_file("test/golden/quant", name, data, 0, nbytes);
+		snprintf(name, sizeof(name), "%s.deq.npy", llm_dtype_info(type)->name);
+		read_file("test/golden/quant", name, want, 128, sizeof(want));
+		w = weight_create(type, 4, 512, data);
 		assert_memory_equal(w.values, want, sizeof(want));
 		weight_free(&w);
 	}
+}
+
+/* A bfloat16 is the upper half of the float that is read back. */
+static void
+test_panel_bf16(void **state)
+{
+	uint8_t *data = random_weights(LLM_DTYPE_BF16, 20, 37);
+	Weight w = weight_create(LLM_DTYPE_BF16, 20, 37, data);
+
+	(void) state;
+	for (int i = 0; i < 20 * 37; i++)
+	{
+		uint8_t want[4] = {0, 0, data[2 * i], data[2 * i + 1]};
+
+		assert_memory_equal(&w.values[i], want, 4);
+	}
+	weight_free(&w);
 }
 
 /* ---- products ---- */
@@ -197,23 +233,24 @@ quantised(const float *x, int32_t m, int32_t k)
 	return q;
 }
 
-static const LlmDtype quant_types[] = {LLM_DTYPE_Q8_0, LLM_DTYPE_Q4_0, LLM_DTYPE_Q4_1};
-static const LlmDtype float_types[] = {LLM_DTYPE_F32, LLM_DTYPE_F16};
-
 static void
 test_gemm_quant_bits(void **state)
 {
-	static const int32_t ks[] = {32, 64, 96, 352}, ns[] = {1, 16, 23, 48, 70};
+	static const int32_t small[] = {32, 64, 96, 352, 0}, big[] = {256, 512, 0};
+	static const int32_t ns[] = {1, 16, 23, 48, 70};
 
 	(void) state;
-	for (int t = 0; t < 3; t++)
-		for (size_t i = 0; i < 4; i++)
+	for (int t = 0; t < N_QUANT; t++)
+	{
+		bool in_big = llm_dtype_info(quant_types[t])->block == LLM_BLOCK_K;
+
+		for (const int32_t *k = in_big ? big : small; *k != 0; k++)
 			for (size_t j = 0; j < 5; j++)
 			{
-				Weight w = weight_create(quant_types[t], ns[j], ks[i],
-										 random_weights(quant_types[t], ns[j], ks[i]));
-				float *x = random_floats((size_t) (64 * ks[i]), 3.0f);
-				LlmQ8Unit *q = quantised(x, 64, ks[i]);
+				Weight w = weight_create(quant_types[t], ns[j], *k,
+										 random_weights(quant_types[t], ns[j], *k));
+				float *x = random_floats((size_t) (64 * *k), 3.0f);
+				LlmQ8Unit *q = quantised(x, 64, *k);
 
 				for (int32_t m = 1; m <= 64; m += m < 26 ? 1 : 19)
 					check_product(&w, q, NULL, m);
@@ -221,17 +258,19 @@ test_gemm_quant_bits(void **state)
 				free(q);
 				weight_free(&w);
 			}
+	}
 }
 
 /* Rows so long that a routine takes them in several blocks. */
 static void
 test_gemm_quant_long(void **state)
 {
-	const int32_t k = 4160, n = 48, m = 35;
+	const int32_t n = 48, m = 35;
 
 	(void) state;
-	for (int t = 0; t < 3; t++)
+	for (int t = 0; t < N_QUANT; t++)
 	{
+		int32_t k = llm_dtype_info(quant_types[t])->block == LLM_BLOCK_K ? 4352 : 4160;
 		Weight w = weight_create(quant_types[t], n, k, random_weights(quant_types[t], n, k));
 		float *x = random_floats((size_t) (m * k), 3.0f);
 		LlmQ8Unit *q = quantised(x, m, k);
@@ -243,32 +282,43 @@ test_gemm_quant_long(void **state)
 	}
 }
 
-/* The largest sums that 16-bit pairs could see: weights and activations at their ends. */
+/* The largest sums that 16-bit pairs could see: quants and activations at their ends. */
 static void
 test_gemm_quant_extremes(void **state)
 {
 	(void) state;
-	for (int t = 0; t < 3; t++)
+	for (int t = 0; t < N_QUANT; t++)
 		for (int pattern = 0; pattern < 4; pattern++)
 		{
-			uint8_t *data = random_weights(quant_types[t], 16, 64);
-			size_t block = (size_t) llm_dtype_info(quant_types[t])->block_nbytes;
-			float x[4 * 64];
+			LlmDtype type = quant_types[t];
+			size_t block = (size_t) llm_dtype_info(type)->block_nbytes;
+			int32_t k = llm_dtype_info(type)->block == LLM_BLOCK_K ? 256 : 64;
+			size_t nbytes = 16 * llm_dtype_row_nbytes(type, k);
+			uint8_t *data = random_weights(type, 16, k), *ends = random_weights(type, 16, k);
+			float *x = aligned((size_t) (4 * k) * sizeof(float));
+			int at_d, at_m;
 			LlmQ8Unit *q;
 			Weight w;
 
-			for (size_t b = 0; b < 16 * 2; b++)
-				memset(data + b * block + (quant_types[t] == LLM_DTYPE_Q4_1 ? 4 : 2),
-					   quant_types[t] != LLM_DTYPE_Q8_0 ? (pattern & 1 ? 0xFF : 0)
-														: (pattern & 1 ? 0x80 : 0x7F),
-					   quant_types[t] == LLM_DTYPE_Q8_0 ? 32 : 16);
-			for (int i = 0; i < 4 * 64; i++)
+			halves_of(type, &at_d, &at_m);
+			memset(data,
+				   type == LLM_DTYPE_Q8_0 ? (pattern & 1 ? 0x80 : 0x7F) : (pattern & 1) * 0xFF,
+				   nbytes);
+			for (size_t b = 0; b < nbytes / block; b++)
+			{
+				memcpy(data + b * block + at_d, ends + b * block + at_d, 2);
+				if (at_m > 0)
+					memcpy(data + b * block + at_m, ends + b * block + at_m, 2);
+			}
+			for (int32_t i = 0; i < 4 * k; i++)
 				x[i] = pattern & 2 ? -1.0f : 1.0f;
-			w = weight_create(quant_types[t], 16, 64, data);
-			q = quantised(x, 4, 64);
+			w = weight_create(type, 16, k, data);
+			q = quantised(x, 4, k);
 			assert_int_equal(q[0].q[5], pattern & 2 ? -127 : 127);
 			check_product(&w, q, NULL, 4);
+			free(x);
 			free(q);
+			free(ends);
 			weight_free(&w);
 		}
 }
@@ -277,11 +327,12 @@ test_gemm_quant_extremes(void **state)
 static void
 test_gemm_quant_value(void **state)
 {
-	const int32_t m = 3, n = 40, k = 224;
+	const int32_t m = 3, n = 40;
 
 	(void) state;
-	for (int t = 0; t < 3; t++)
+	for (int t = 0; t < N_QUANT; t++)
 	{
+		int32_t k = llm_dtype_info(quant_types[t])->block == LLM_BLOCK_K ? 256 : 224;
 		Weight w = weight_create(quant_types[t], n, k, random_weights(quant_types[t], n, k));
 		float *x = random_floats((size_t) (m * k), 2.0f);
 		LlmQ8Unit *q = quantised(x, m, k);
@@ -300,7 +351,8 @@ test_gemm_quant_value(void **state)
 					sum += p;
 					size += fabs(p);
 				}
-				/* two roundings per half and one for each scale product */
+				/* two roundings per scale, of which a half has two at most, and one for each product of
+				 * scales; a value that is read back has one of its own */
 				assert_true(fabs(y[r * (n + 3) + c] - sum) <= 24 * FLT_EPSILON * (size + 1.0));
 			}
 		free(x);
@@ -316,7 +368,7 @@ test_gemm_float(void **state)
 	static const int32_t ks[] = {1, 3, 64, 101}, ns[] = {1, 16, 33, 50};
 
 	(void) state;
-	for (int t = 0; t < 2; t++)
+	for (int t = 0; t < N_FLOAT; t++)
 		for (size_t i = 0; i < 4; i++)
 			for (size_t j = 0; j < 4; j++)
 			{
@@ -380,7 +432,7 @@ test_quantise(void **state)
 			const LlmQ8Unit *v = &u[h / 2];
 			const int8_t *q = v->q + h % 2 * 32;
 			float max = 0.0f, d = v->d[h % 2];
-			int32_t sum = 0;
+			int32_t sum = 0, low = 0;
 
 			for (int32_t i = 0; i < 32; i++)
 			{
@@ -389,11 +441,12 @@ test_quantise(void **state)
 				max = fabsf(y) > max ? fabsf(y) : max;
 				assert_true(fabs((double) y - (double) d * q[i]) <= 0.5001 * (double) d);
 				sum += q[i];
+				low += i < 16 ? q[i] : 0;
 			}
 			assert_true(d == max / 127.0f);
 			assert_true(v->s[h % 2] == d * (float) sum);
-			assert_int_equal(v->corr8[h % 2], -8 * sum);
-			assert_int_equal(v->corr128[h % 2], -128 * sum);
+			assert_int_equal(v->corr[h % 2], -128 * sum);
+			assert_int_equal(v->corr_low[h % 2], -128 * low);
 		}
 		free(x);
 	}
@@ -454,15 +507,11 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_panel_golden),
-		cmocka_unit_test(test_gemm_quant_bits),
-		cmocka_unit_test(test_gemm_quant_long),
-		cmocka_unit_test(test_gemm_quant_extremes),
-		cmocka_unit_test(test_gemm_quant_value),
-		cmocka_unit_test(test_gemm_float),
-		cmocka_unit_test(test_quantise),
-		cmocka_unit_test(test_quantise_special),
-		cmocka_unit_test(test_find),
+		cmocka_unit_test(test_panel_golden),        cmocka_unit_test(test_panel_bf16),
+		cmocka_unit_test(test_gemm_quant_bits),     cmocka_unit_test(test_gemm_quant_long),
+		cmocka_unit_test(test_gemm_quant_extremes), cmocka_unit_test(test_gemm_quant_value),
+		cmocka_unit_test(test_gemm_float),          cmocka_unit_test(test_quantise),
+		cmocka_unit_test(test_quantise_special),    cmocka_unit_test(test_find),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

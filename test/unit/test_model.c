@@ -38,7 +38,8 @@
 #define BOUND_KV_INT8 5e-2
 
 static const char *const f32_models[] = {"llama-gqa", "llama-tied-hd32"};
-static const char *const quant_models[] = {"llama256-q8_0", "llama256-q4_0", "llama256-q4_1"};
+static const char *const quant_models[] = {"llama256-q8_0", "llama256-q4_0", "llama256-q4_1",
+										   "llama256-5", "llama256-k"};
 
 typedef struct Prompt
 {
@@ -221,7 +222,7 @@ f32_models_match_the_reference(void **state)
 static void
 quantised_models_match_within_int8_inputs(void **state)
 {
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 0; i < sizeof(quant_models) / sizeof(quant_models[0]); i++)
 	{
 		Errors e = golden_run(quant_models[i], NULL, BOUND_QUANT);
 
@@ -372,6 +373,8 @@ bits_do_not_depend_on_chunks(void **state)
 	chunks_give_the_same_bits("llama256-q8_0", LLM_DTYPE_F16);
 	chunks_give_the_same_bits("llama256-q4_0", LLM_DTYPE_F16);
 	chunks_give_the_same_bits("llama256-q4_1", LLM_DTYPE_F32);
+	chunks_give_the_same_bits("llama256-5", LLM_DTYPE_F16);
+	chunks_give_the_same_bits("llama256-k", LLM_DTYPE_F16);
 	chunks_give_the_same_bits("llama-gqa", LLM_DTYPE_I8);
 	chunks_give_the_same_bits("llama256-q8_0", LLM_DTYPE_I8);
 }
@@ -420,6 +423,8 @@ bits_do_not_depend_on_company(void **state)
 	company_gives_the_same_bits("llama256-q8_0", LLM_DTYPE_F16);
 	company_gives_the_same_bits("llama-tied-hd32", LLM_DTYPE_I8);
 	company_gives_the_same_bits("llama256-q4_0", LLM_DTYPE_I8);
+	company_gives_the_same_bits("llama256-5", LLM_DTYPE_F16);
+	company_gives_the_same_bits("llama256-k", LLM_DTYPE_F16);
 }
 
 /* Logits of the long prompt of a file on one device. */
@@ -437,8 +442,8 @@ static void
 bits_do_not_depend_on_threads_or_isa(void **state)
 {
 	static const LlmDtype types[] = {LLM_DTYPE_F16, LLM_DTYPE_I8};
-	static const char *const names[] = {"llama-gqa", "llama256-q8_0", "llama256-q4_0",
-										"llama256-q4_1"};
+	static const char *const names[] = {"llama-gqa",     "llama256-q8_0", "llama256-q4_0",
+										"llama256-q4_1", "llama256-5",    "llama256-k"};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 	{

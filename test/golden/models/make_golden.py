@@ -41,7 +41,8 @@ class Gguf:
             infos.append((name, dims, self.take('I'), self.take('Q')))
         align = self.kv.get('general.alignment', 32)
         base = -(-self.at // align) * align
-        self.quantised = any(kind > 1 for _, _, kind, _ in infos)
+        self.floats = {name for name, _, kind, _ in infos if kind in (0, 1, 30)}
+        self.quantised = len(self.floats) < len(infos)
         self.tensors = {name: self.rows(dims, kind, base + offset) for name, dims, kind, offset in infos}
 
     def take(self, fmt):
@@ -65,8 +66,11 @@ class Gguf:
     def rows(self, dims, kind, at):
         cols = dims[0]
         n_rows = math.prod(dims[1:])
-        decode, nbytes = {0: (self.f32, 4 * cols), 1: (self.f16, 2 * cols), 2: (self.q4_0, cols // 32 * 18),
-                          3: (self.q4_1, cols // 32 * 20), 8: (self.q8_0, cols // 32 * 34)}[kind]
+        decode, block, nbytes = {0: (self.f32, 1, 4), 1: (self.f16, 1, 2), 2: (self.q4_0, 32, 18),
+                                 3: (self.q4_1, 32, 20), 6: (self.q5_0, 32, 22), 7: (self.q5_1, 32, 24),
+                                 8: (self.q8_0, 32, 34), 12: (self.q4_k, 256, 144), 13: (self.q5_k, 256, 176),
+                                 14: (self.q6_k, 256, 210), 30: (self.bf16, 1, 2)}[kind]
+        nbytes *= cols // block
         return [decode(at + i * nbytes, cols) for i in range(n_rows)]
 
     def f32(self, at, n):
@@ -74,6 +78,9 @@ class Gguf:
 
     def f16(self, at, n):
         return list(struct.unpack_from('<%de' % n, self.bytes, at))
+
+    def bf16(self, at, n):
+        return [struct.unpack('<f', b'\0\0' + self.bytes[p:p + 2])[0] for p in range(at, at + 2 * n, 2)]
 
     def q8_0(self, at, n):
         out = []
@@ -97,8 +104,61 @@ class Gguf:
         return out
 
 
-def product(w, x):
-    return [sum(map(mul, row, x)) for row in w]
+    def q5_0(self, at, n):
+        out = []
+        for p in range(at, at + n // 32 * 22, 22):
+            d, high, *q = struct.unpack_from('<eI16B', self.bytes, p)
+            nibbles = [x & 15 for x in q] + [x >> 4 for x in q]
+            out += [d * ((x | (high >> i & 1) << 4) - 16) for i, x in enumerate(nibbles)]
+        return out
+
+    def q5_1(self, at, n):
+        out = []
+        for p in range(at, at + n // 32 * 24, 24):
+            d, m, high, *q = struct.unpack_from('<eeI16B', self.bytes, p)
+            nibbles = [x & 15 for x in q] + [x >> 4 for x in q]
+            out += [d * (x | (high >> i & 1) << 4) + m for i, x in enumerate(nibbles)]
+        return out
+
+    def factors(self, at):
+        """The 8 scales and 8 minima of 6 bits in 12 bytes."""
+        b = self.bytes[at:at + 12]
+        scales = [x & 63 for x in b[:4]] + [b[8 + i] & 15 | b[i] >> 6 << 4 for i in range(4)]
+        minima = [x & 63 for x in b[4:8]] + [b[8 + i] >> 4 | b[4 + i] >> 6 << 4 for i in range(4)]
+        return scales, minima
+
+    def q4_k(self, at, n):
+        out = []
+        for p in range(at, at + n // 256 * 144, 144):
+            d, m = struct.unpack_from('<ee', self.bytes, p)
+            scales, minima = self.factors(p + 4)
+            for s in range(8):
+                q = self.bytes[p + 16 + s // 2 * 32:p + 48 + s // 2 * 32]
+                out += [d * scales[s] * (x >> s % 2 * 4 & 15) - m * minima[s] for x in q]
+        return out
+
+    def q5_k(self, at, n):
+        out = []
+        for p in range(at, at + n // 256 * 176, 176):
+            d, m = struct.unpack_from('<ee', self.bytes, p)
+            scales, minima = self.factors(p + 4)
+            high = self.bytes[p + 16:p + 48]
+            for s in range(8):
+                q = self.bytes[p + 48 + s // 2 * 32:p + 80 + s // 2 * 32]
+                out += [d * scales[s] * (x >> s % 2 * 4 & 15 | (h >> s & 1) << 4) - m * minima[s]
+                        for x, h in zip(q, high)]
+        return out
+
+    def q6_k(self, at, n):
+        out = []
+        for p in range(at, at + n // 256 * 210, 210):
+            scales, d = struct.unpack_from('<16b', self.bytes, p + 192), struct.unpack_from('<e', self.bytes, p + 208)[0]
+            for k in range(256):
+                part, quarter, i = k // 128, k // 32 % 4, k % 32
+                low = self.bytes[p + part * 64 + quarter % 2 * 32 + i] >> quarter // 2 * 4 & 15
+                high = self.bytes[p + 128 + part * 32 + i] >> quarter * 2 & 3
+                out.append(d * scales[k // 16] * ((low | high << 4) - 32))
+        return out
 
 
 def int8(x):
@@ -117,10 +177,11 @@ def norm(x, w, eps):
 
 
 class Llama:
-    """One sequence: step(token) gives the logits after it. inputs is applied to the input of every product."""
+    """One sequence: step(token) gives the logits after it. inputs is applied to the input of every product
+    with quantised weights."""
 
     def __init__(self, g, inputs=lambda x: x):
-        self.t, k, self.inputs = g.tensors, g.kv, inputs
+        self.t, k, self.inputs, self.floats = g.tensors, g.kv, inputs, g.floats
         self.n_layers = k['llama.block_count']
         self.n_heads = k['llama.attention.head_count']
         self.n_kv = k['llama.attention.head_count_kv']
@@ -155,24 +216,29 @@ class Llama:
             out += [sum(map(mul, weights, column)) / total for column in zip(*self.values[layer][kv])]
         return out
 
+    def product(self, name, x):
+        if name not in self.floats:
+            x = self.inputs(x)
+        return [sum(map(mul, row, x)) for row in self.t[name]]
+
     def step(self, token):
-        t = self.t
-        x = t['token_embd.weight'][token]
+        x = self.t['token_embd.weight'][token]
         for i in range(self.n_layers):
-            w = lambda name: t['blk.%d.%s.weight' % (i, name)]
-            h = self.inputs(norm(x, w('attn_norm')[0], self.eps))
-            for kv, key in enumerate(self.heads(product(w('attn_k'), h), True)):
+            layer = lambda name, v: self.product('blk.%d.%s.weight' % (i, name), v)
+            weights = lambda name: self.t['blk.%d.%s.weight' % (i, name)][0]
+            h = norm(x, weights('attn_norm'), self.eps)
+            for kv, key in enumerate(self.heads(layer('attn_k', h), True)):
                 self.keys[i][kv].append(key)
-            for kv, value in enumerate(self.heads(product(w('attn_v'), h), False)):
+            for kv, value in enumerate(self.heads(layer('attn_v', h), False)):
                 self.values[i][kv].append(value)
-            a = self.attention(i, self.heads(product(w('attn_q'), h), True))
-            x = [p + q for p, q in zip(x, product(w('attn_output'), self.inputs(a)))]
-            h = self.inputs(norm(x, w('ffn_norm')[0], self.eps))
-            f = [g / (1.0 + math.exp(-g)) * u for g, u in zip(product(w('ffn_gate'), h), product(w('ffn_up'), h))]
-            x = [p + q for p, q in zip(x, product(w('ffn_down'), self.inputs(f)))]
+            a = self.attention(i, self.heads(layer('attn_q', h), True))
+            x = [p + q for p, q in zip(x, layer('attn_output', a))]
+            h = norm(x, weights('ffn_norm'), self.eps)
+            f = [g / (1.0 + math.exp(-g)) * u for g, u in zip(layer('ffn_gate', h), layer('ffn_up', h))]
+            x = [p + q for p, q in zip(x, layer('ffn_down', f))]
         self.pos += 1
-        head = t.get('output.weight', t['token_embd.weight'])
-        return product(head, self.inputs(norm(x, t['output_norm.weight'][0], self.eps)))
+        head = 'output.weight' if 'output.weight' in self.t else 'token_embd.weight'
+        return self.product(head, norm(x, self.t['output_norm.weight'][0], self.eps))
 
 
 def golden(model, ids):
