@@ -156,8 +156,8 @@ class Bench:
             for group in groups(name, self.args.quick, self.args.parts):
                 self.speed(name, engines, group)
             if 'workload' in self.args.parts and name.startswith('smollm2'):
-                self.table(name, engines, self.args.rows or (64 if self.args.quick else 256),
-                           self.args.rounds or (1 if self.args.quick else 3))
+                for rows in [self.args.rows] if self.args.rows else [64] if self.args.quick else [16, 64, 256]:
+                    self.table(name, engines, rows, self.args.rounds or (1 if self.args.quick else 3))
         finally:
             for engine in peers:
                 engine.close()

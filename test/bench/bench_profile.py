@@ -30,12 +30,24 @@ def load(engine, threads, name, model):
     return {'what': 'load', 'engine': 'llm_infer', 'file': name, 'bytes': os.path.getsize(model), 'seconds': min(times)}
 
 
+def show(line):
+    if line['what'] == 'load':
+        print(f"{line['file']}: {line['seconds']:.2f} s to the first token, {1e9 * line['seconds'] / line['bytes']:.2f} s per GB")
+        return
+    for p in line['report']['phases']:
+        ops = sorted(p['ops'], key=lambda op: -op['seconds'])[:6]
+        print(f"{line['file']}: {p['phase']} {p.get('prompt') or p['batch']}: {p['tokens_per_second']:.0f} tokens/s,"
+              f" {100 * p['roofline_fraction']:.0f}% of the roofline; " + ', '.join(
+                  f"{op['name']} {100 * op['seconds'] / p['seconds']:.0f}%" for op in ops))
+
+
 def main(engine, threads, out, *files):
     with open(out, 'a', encoding='utf-8') as f:
         for name, model in (file.split('=', 1) for file in files):
             for line in (load(engine, threads, name, model), profile(engine, threads, name, model)):
                 f.write(json.dumps(line) + '\n')
                 f.flush()
+                show(line)
 
 
 if __name__ == '__main__':
