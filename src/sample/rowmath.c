@@ -13,53 +13,67 @@
 #include "core/rng.h"
 #include "tensor/mathf.h"
 
-#define LANES 16
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define LANES LLM_ROW_LANES
 #define BODY static inline __attribute__((always_inline))
 
-BODY LlmRowTop
-top_body(const float *x, int32_t n)
+/* Maxima of up to a block of values by lane; whether there was a NaN. */
+BODY bool
+block_maxima(const float *x, int32_t n, float max[LANES])
 {
-	float max[LANES];
-	int32_t id[LANES];
-	int32_t bad[LANES] = {0};
-	LlmRowTop t = {-INFINITY, -1, false};
+	int32_t nan[LANES] = {0};
+	int32_t any = 0;
 	int32_t i = 0;
 
 	for (int l = 0; l < LANES; l++)
-	{
 		max[l] = -INFINITY;
-		id[l] = -1;
-	}
 	for (; i + LANES <= n; i += LANES)
 		for (int l = 0; l < LANES; l++)
 		{
-			float v = x[i + l];
-			bool up = v > max[l];
-
-			max[l] = up ? v : max[l];
-			id[l] = up ? i + l : id[l];
-			bad[l] |= !(v <= FLT_MAX);
+			max[l] = x[i + l] > max[l] ? x[i + l] : max[l];
+			nan[l] |= x[i + l] != x[i + l];
 		}
 	for (int l = 0; i + l < n; l++)
 	{
-		float v = x[i + l];
-
-		bad[l] |= !(v <= FLT_MAX);
-		if (v > max[l])
-		{
-			max[l] = v;
-			id[l] = i + l;
-		}
+		max[l] = x[i + l] > max[l] ? x[i + l] : max[l];
+		nan[l] |= x[i + l] != x[i + l];
 	}
 	for (int l = 0; l < LANES; l++)
+		any |= nan[l];
+	return any != 0;
+}
+
+/* Where is looked for only once it is known what: an index per lane would double the work. */
+BODY LlmRowTop
+top_body(const float *x, int32_t n, float *maxima)
+{
+	LlmRowTop t = {-INFINITY, -1, false};
+	int32_t block = 0;
+
+	for (int32_t i = 0; i < n; i += LLM_ROW_BLOCK)
 	{
-		t.bad |= bad[l] != 0;
-		if (id[l] >= 0 && (max[l] > t.max || (max[l] == t.max && id[l] < t.id)))
+		float max[LANES];
+
+		t.bad |= block_maxima(x + i, n - i < LLM_ROW_BLOCK ? n - i : LLM_ROW_BLOCK, max);
+		for (int l = 0; l < LANES; l++)
 		{
-			t.max = max[l];
-			t.id = id[l];
+			if (max[l] > t.max)
+			{
+				t.max = max[l];
+				block = i;
+			}
+			*maxima++ = max[l];
 		}
 	}
+	t.bad |= t.max > FLT_MAX;
+	if (t.bad || t.max == -INFINITY)
+		return t;
+	for (t.id = block; x[t.id] != t.max; t.id++)
+		;
+	t.max = x[t.id]; /* of two zeros, the one that is there */
 	return t;
 }
 
@@ -99,20 +113,96 @@ scale_body(const float *x, int32_t n, float max, float temperature, float *z)
 		z[i] = (x[i] - max) / temperature;
 }
 
-BODY void
-weights_body(const float *z, int32_t n, uint64_t *w)
+/* Lane by lane, in 16 values of `count` that are wanted: a block without any costs a comparison each. */
+BODY int32_t
+collect_body(const float *x, int32_t n, float least, int32_t *id, float *out)
 {
-	float e[LANES];
+	int32_t len = 0;
 
 	for (int32_t i = 0; i < n; i += LANES)
 	{
 		int32_t m = n - i < LANES ? n - i : LANES;
+		int32_t any = m < LANES;
+
+		for (int l = 0; l < LANES && m == LANES; l++)
+			any |= x[i + l] >= least;
+		for (int32_t l = 0; any != 0 && l < m; l++)
+		{
+			id[len] = i + l;
+			out[len] = x[i + l];
+			len += x[i + l] >= least && x[i + l] > -INFINITY;
+		}
+	}
+	return len;
+}
+
+/* exp(z) in units of 2^-40 as two halves of 20 bits, the lower one rounded down: 32-bit numbers are
+ * what every instruction set converts in vectors, and every step is exact. */
+BODY void
+weight_halves(const float z[LANES], uint32_t high[LANES], uint32_t low[LANES])
+{
+	const float half = (float) (1 << (LLM_WEIGHT_BITS / 2));
+
+	for (int l = 0; l < LANES; l++)
+	{
+		float e = llm_expf(z[l]) * half;
+		int32_t h = (int32_t) e;
+
+		high[l] = (uint32_t) h;
+		low[l] = (uint32_t) (int32_t) ((e - (float) h) * half);
+	}
+}
+
+BODY void
+weights_body(const float *z, int32_t n, uint64_t *w)
+{
+	for (int32_t i = 0; i < n; i += LANES)
+	{
+		int32_t m = n - i < LANES ? n - i : LANES;
+		uint32_t high[LANES], low[LANES];
+		float e[LANES];
 
 		for (int l = 0; l < LANES; l++)
-			e[l] = llm_expf(z[i + (l < m ? l : 0)]);
+			e[l] = z[i + (l < m ? l : 0)];
+		weight_halves(e, high, low);
 		for (int l = 0; l < m; l++)
-			w[i + l] = (uint64_t) (int64_t) (e[l] * (float) LLM_WEIGHT_ONE);
+			w[i + l] = ((uint64_t) high[l] << (LLM_WEIGHT_BITS / 2)) + low[l];
 	}
+}
+
+/* In 32 bits a lane holds the sum of a block's halves: 64 of at most 2^20. */
+BODY uint64_t
+weight_sum_body(const float *x, int32_t n, float max, float temperature)
+{
+	uint64_t sum = 0;
+
+	for (int32_t i = 0; i < n; i += LLM_ROW_BLOCK)
+	{
+		uint32_t sum_high[LANES] = {0}, sum_low[LANES] = {0};
+		int32_t end = n - i < LLM_ROW_BLOCK ? n : i + LLM_ROW_BLOCK;
+
+		for (int32_t k = i; k < end; k += LANES)
+		{
+			uint32_t high[LANES], low[LANES];
+			float z[LANES];
+
+			if (end - k < LANES)
+				for (int l = 0; l < LANES; l++)
+					z[l] = k + l < end ? (x[k + l] - max) / temperature : -INFINITY;
+			else
+				for (int l = 0; l < LANES; l++)
+					z[l] = (x[k + l] - max) / temperature;
+			weight_halves(z, high, low);
+			for (int l = 0; l < LANES; l++)
+			{
+				sum_high[l] += high[l];
+				sum_low[l] += low[l];
+			}
+		}
+		for (int l = 0; l < LANES; l++)
+			sum += ((uint64_t) sum_high[l] << (LLM_WEIGHT_BITS / 2)) + sum_low[l];
+	}
+	return sum;
 }
 
 BODY void
@@ -134,9 +224,9 @@ gumbel_body(uint64_t seed, uint32_t position, const int32_t *ids, int32_t n, flo
 }
 
 #define ROWMATH(suffix, target)                                                                    \
-	target static LlmRowTop top_##suffix(const float *x, int32_t n)                                \
+	target static LlmRowTop top_##suffix(const float *x, int32_t n, float *maxima)                 \
 	{                                                                                              \
-		return top_body(x, n);                                                                     \
+		return top_body(x, n, maxima);                                                             \
 	}                                                                                              \
 	target static float sumexp_##suffix(const float *x, int32_t n, float max)                      \
 	{                                                                                              \
@@ -151,31 +241,89 @@ gumbel_body(uint64_t seed, uint32_t position, const int32_t *ids, int32_t n, flo
 	{                                                                                              \
 		weights_body(z, n, w);                                                                     \
 	}                                                                                              \
+	target static uint64_t weight_sum_##suffix(const float *x, int32_t n, float max,               \
+											   float temperature)                                  \
+	{                                                                                              \
+		return weight_sum_body(x, n, max, temperature);                                            \
+	}                                                                                              \
 	target static void gumbel_##suffix(uint64_t seed, uint32_t position, const int32_t *ids,       \
 									   int32_t n, float *g)                                        \
 	{                                                                                              \
 		gumbel_body(seed, position, ids, n, g);                                                    \
-	}                                                                                              \
-	static const LlmRowMath table_##suffix = {#suffix,        top_##suffix,     sumexp_##suffix,   \
-											  scale_##suffix, weights_##suffix, gumbel_##suffix}
+	}
 
-ROWMATH(generic, );
+#define COLLECT(suffix, target)                                                                    \
+	target static int32_t collect_##suffix(const float *x, int32_t n, float least, int32_t *id,    \
+										   float *out)                                             \
+	{                                                                                              \
+		return collect_body(x, n, least, id, out);                                                 \
+	}
+
+#define TABLE(suffix)                                                                              \
+	{                                                                                              \
+#suffix, top_##suffix, sumexp_##suffix, collect_##suffix, scale_##suffix,                  \
+			weights_##suffix, weight_sum_##suffix, gumbel_##suffix                                 \
+	}
+
+ROWMATH(generic, )
+COLLECT(generic, )
+static const LlmRowMath table_generic = TABLE(generic);
+
 #if defined(__x86_64__)
-ROWMATH(avx2, __attribute__((target("avx2,fma"), flatten)));
-#endif
+#define AVX2 __attribute__((target("avx2,fma"), flatten))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"), flatten))
 
-const LlmRowMath *
-llm_rowmath_generic(void)
+ROWMATH(avx2, AVX2)
+COLLECT(avx2, AVX2)
+ROWMATH(avx512, AVX512)
+
+/* The instruction set has an instruction for it. */
+AVX512 static int32_t
+collect_avx512(const float *x, int32_t n, float least, int32_t *id, float *out)
 {
-	return &table_generic;
+	__m512 bound = _mm512_set1_ps(least > -FLT_MAX ? least : -FLT_MAX);
+	__m512i ids = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+	int32_t len = 0;
+	int32_t i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+	{
+		__m512 v = _mm512_loadu_ps(x + i);
+		__mmask16 keep = _mm512_cmp_ps_mask(v, bound, _CMP_GE_OQ);
+
+		if (keep != 0)
+		{
+			_mm512_storeu_ps(out + len, _mm512_maskz_compress_ps(keep, v));
+			_mm512_storeu_si512(id + len, _mm512_maskz_compress_epi32(keep, ids));
+			len += __builtin_popcount(keep);
+		}
+		ids = _mm512_add_epi32(ids, _mm512_set1_epi32(LANES));
+	}
+	for (; i < n; i++)
+		if (x[i] >= least && x[i] > -INFINITY)
+		{
+			id[len] = i;
+			out[len++] = x[i];
+		}
+	return len;
 }
 
-const LlmRowMath *
-llm_rowmath_best(void)
-{
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		return &table_avx2;
+static const LlmRowMath table_avx2 = TABLE(avx2);
+static const LlmRowMath table_avx512 = TABLE(avx512);
 #endif
-	return &table_generic;
+
+int
+llm_rowmath_list(const LlmRowMath *out[LLM_ROWMATH_MAX])
+{
+	int n = 0;
+
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+		out[n++] = &table_avx512;
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+		out[n++] = &table_avx2;
+#endif
+	out[n++] = &table_generic;
+	return n;
 }

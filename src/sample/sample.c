@@ -2,9 +2,11 @@
  * sample/sample.c - one row of logits to one token.
  *
  * Most rows need little of it: a greedy row without penalties is one pass for the highest logit and,
- * where it is wanted, one for its log-probability. A sampled row is scaled once and then only shrinks: top-k and top-p
- * cut it by selection (select.h) rather than by sorting, and before the noise is drawn every token is
- * dropped that could not win even with the highest noise there is. None of this changes the pick.
+ * where it is wanted, one for its log-probability. A draw collects few candidates in one more pass, by
+ * a bound on the logit: what could not win even with the highest noise there is, what is below the
+ * k-th highest of the maxima that the first pass has left, or what adds up to less than top-p leaves
+ * out. Only candidates are scaled, and cut by selection (select.h) rather than by sorting. None of
+ * this changes the pick.
  *
  * The weights that top-p adds up are exp(z) as integers in units of 2^-40 of the highest one: exact
  * in any order, and below that unit a token counts as 0.
@@ -30,8 +32,9 @@ struct LlmSampler
 	const LlmRowMath *math;
 	int32_t vocab_size;
 	float *logits;   /* [vocab_size] the row after bias, penalties and mask, when there are any */
+	float *maxima;   /* [llm_row_n_maxima(vocab_size)] of the row that is drawn from */
 	float *noise;    /* [vocab_size] per candidate */
-	LlmCandidates c; /* arrays of [vocab_size] */
+	LlmCandidates c; /* arrays of [vocab_size], and what collect() needs */
 	int32_t *generated; /* [vocab_size] times in the generated tokens; all 0 between picks */
 	uint8_t *seen;      /* [vocab_size] 1 = in the history; all 0 between picks */
 };
@@ -39,6 +42,7 @@ struct LlmSampler
 LlmStatus
 llm_sampler_create(int32_t vocab_size, LlmSampler **out, LlmError *err)
 {
+	const LlmRowMath *all[LLM_ROWMATH_MAX];
 	LlmSampler *s;
 	size_t n = (size_t) vocab_size;
 
@@ -49,19 +53,22 @@ llm_sampler_create(int32_t vocab_size, LlmSampler **out, LlmError *err)
 	s = calloc(1, sizeof(*s));
 	if (s != NULL)
 	{
-		s->math = llm_rowmath_best();
+		llm_rowmath_list(all);
+		s->math = all[0];
 		s->vocab_size = vocab_size;
 		s->logits = calloc(n, sizeof(float));
+		s->maxima = calloc((size_t) llm_row_n_maxima(vocab_size), sizeof(float));
 		s->noise = calloc(n, sizeof(float));
-		s->c.id = calloc(n, sizeof(int32_t));
-		s->c.x = calloc(n, sizeof(float));
+		s->c.id = calloc(n + LLM_ROW_LANES, sizeof(int32_t));
+		s->c.x = calloc(n + LLM_ROW_LANES, sizeof(float));
 		s->c.z = calloc(n, sizeof(float));
 		s->c.w = calloc(n, sizeof(uint64_t));
 		s->generated = calloc(n, sizeof(int32_t));
 		s->seen = calloc(n, 1);
 	}
-	if (s == NULL || s->logits == NULL || s->noise == NULL || s->c.id == NULL || s->c.x == NULL ||
-		s->c.z == NULL || s->c.w == NULL || s->generated == NULL || s->seen == NULL)
+	if (s == NULL || s->logits == NULL || s->maxima == NULL || s->noise == NULL ||
+		s->c.id == NULL || s->c.x == NULL || s->c.z == NULL || s->c.w == NULL ||
+		s->generated == NULL || s->seen == NULL)
 	{
 		llm_sampler_free(s);
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for the sampler");
@@ -76,6 +83,7 @@ llm_sampler_free(LlmSampler *s)
 	if (s == NULL)
 		return;
 	free(s->logits);
+	free(s->maxima);
 	free(s->noise);
 	free(s->c.id);
 	free(s->c.x);
@@ -84,6 +92,12 @@ llm_sampler_free(LlmSampler *s)
 	free(s->generated);
 	free(s->seen);
 	free(s);
+}
+
+void
+llm_sampler_use(LlmSampler *s, const LlmRowMath *math)
+{
+	s->math = math;
 }
 
 static void __attribute__((format(printf, 3, 4)))
@@ -209,22 +223,23 @@ mask_apply(LlmSampler *s, const LlmSampleRow *row)
 			s->logits[row->banned[i]] = -INFINITY;
 }
 
-/* Candidates of row x whose scaled logit is at least min_z. */
-static void
-candidates_collect(LlmSampler *s, const float *x, float min_z)
+/* A bound on logits: all whose scaled one is at least min_z <= 0 are above it, and hardly any other. The
+ * roundings of scale() are far below the margins here. */
+static float
+logit_bound(float min_z, float max, float temperature)
 {
-	LlmCandidates *c = &s->c;
-	int32_t n = 0;
+	double x = (double) max + ((double) min_z - 1e-44) * (double) temperature * (1.0 + 1e-5);
 
-	/* scale() has left z of every token in `noise`; n never passes i. */
-	for (int32_t i = 0; i < s->vocab_size; i++)
-	{
-		c->id[n] = i;
-		c->x[n] = x[i];
-		c->z[n] = s->noise[i];
-		n += s->noise[i] >= min_z && x[i] > -INFINITY;
-	}
-	c->n = n;
+	x -= fabs(x) * 1e-6;
+	return x > -(double) FLT_MAX ? (float) x : -FLT_MAX;
+}
+
+/* Candidates: tokens of row x with a logit of at least `least`, scaled. */
+static void
+candidates_collect(LlmSampler *s, const float *x, float least, LlmRowTop top, float temperature)
+{
+	s->c.n = s->math->collect(x, s->vocab_size, least, s->c.id, s->c.x);
+	s->math->scale(s->c.x, s->c.n, top.max, temperature, s->c.z);
 }
 
 static void
@@ -242,16 +257,52 @@ candidates_drop(LlmCandidates *c, float min_z)
 	c->n = n;
 }
 
-static void
-top_p_apply(LlmSampler *s, float top_p)
+static uint64_t
+candidates_weigh(LlmSampler *s)
 {
-	LlmCandidates *c = &s->c;
 	uint64_t total = 0;
 
-	s->math->weights(c->z, c->n, c->w);
-	for (int32_t i = 0; i < c->n; i++)
-		total += c->w[i];
-	llm_select_prefix(c, false, (uint64_t) ((double) total * (double) top_p));
+	s->math->weights(s->c.z, s->c.n, s->c.w);
+	for (int32_t i = 0; i < s->c.n; i++)
+		total += s->c.w[i];
+	return total;
+}
+
+/* The part of a total that top_p asks for, as a sum of weights. */
+static uint64_t
+top_p_target(uint64_t total, float top_p)
+{
+	return (uint64_t) ((double) total * (double) top_p);
+}
+
+/* The k first of the row. The k-th highest of values that are different tokens' is no higher than the
+ * k-th highest of all. */
+static void
+top_k_collect(LlmSampler *s, const float *x, LlmRowTop top, const LlmSampleParams *p)
+{
+	int32_t n = llm_row_n_maxima(s->vocab_size);
+	float least = p->top_k <= n ? llm_select_value(s->maxima, n, p->top_k) : -FLT_MAX;
+
+	candidates_collect(s, x, least, top, p->temperature);
+	if (p->top_k < s->c.n)
+		llm_select_prefix(&s->c, true, (uint64_t) p->top_k);
+	if (p->top_p < 1.0f)
+		llm_select_prefix(&s->c, false, top_p_target(candidates_weigh(s), p->top_p));
+}
+
+/* The shortest beginning of the sorted row that has top_p of the weight. The tokens below exp(z) = rest /
+ * n have less than the rest together, so all of it is above. */
+static void
+top_p_collect(LlmSampler *s, const float *x, LlmRowTop top, const LlmSampleParams *p)
+{
+	uint64_t total = s->math->weight_sum(x, s->vocab_size, top.max, p->temperature);
+	uint64_t target = top_p_target(total, p->top_p);
+	float rest = (float) (total - target) / (float) LLM_WEIGHT_ONE / (float) s->vocab_size;
+	float min_z = fmaxf(llm_logf(rest) - 0.01f, LLM_WEIGHT_MIN_Z);
+
+	candidates_collect(s, x, logit_bound(min_z, top.max, p->temperature), top, p->temperature);
+	candidates_weigh(s);
+	llm_select_prefix(&s->c, false, target);
 }
 
 /* Gumbel-max: the highest z + noise is a draw from softmax(z). Ties go to the first in the order. */
@@ -289,18 +340,13 @@ row_draw(LlmSampler *s, const float *x, LlmRowTop top, const LlmSampleRow *row)
 	least = g - LLM_GUMBEL_MAX;
 	if (p->min_p > 0.0f)
 		least = fmaxf(least, llm_logf(p->min_p));
-	s->math->scale(x, s->vocab_size, top.max, p->temperature, s->noise);
-	if ((p->top_k == 0 || p->top_k >= s->vocab_size) && p->top_p >= 1.0f)
-		candidates_collect(s, x, least);
+	if (p->top_k > 0 && p->top_k < s->vocab_size)
+		top_k_collect(s, x, top, p);
+	else if (p->top_p < 1.0f)
+		top_p_collect(s, x, top, p);
 	else
-	{
-		candidates_collect(s, x, p->top_p < 1.0f ? LLM_EXP_MIN : -INFINITY);
-		if (p->top_k > 0 && p->top_k < s->c.n)
-			llm_select_prefix(&s->c, true, (uint64_t) p->top_k);
-		if (p->top_p < 1.0f)
-			top_p_apply(s, p->top_p);
-		candidates_drop(&s->c, least);
-	}
+		candidates_collect(s, x, logit_bound(least, top.max, p->temperature), top, p->temperature);
+	candidates_drop(&s->c, least);
 	return gumbel_pick(s, row);
 }
 
@@ -331,7 +377,7 @@ row_pick(LlmSampler *s, const float *logits, LlmRowTop raw, const LlmSampleRow *
 			penalties_apply(s, row);
 		mask_apply(s, row);
 		x = s->logits;
-		top = s->math->top(x, s->vocab_size);
+		top = s->math->top(x, s->vocab_size, s->maxima);
 		if (top.id < 0)
 			return -1;
 	}
@@ -353,7 +399,7 @@ row_score(LlmSampler *s, const float *logits, LlmRowTop raw, int32_t n_top, LlmS
 void
 llm_sampler_pick(LlmSampler *s, const float *logits, const LlmSampleRow *row, LlmSampleOut *out)
 {
-	LlmRowTop raw = s->math->top(logits, s->vocab_size);
+	LlmRowTop raw = s->math->top(logits, s->vocab_size, s->maxima);
 
 	memset(out, 0, sizeof(*out));
 	if (raw.bad || raw.id < 0)

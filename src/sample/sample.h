@@ -11,12 +11,15 @@
 #ifndef LLM_SAMPLE_SAMPLE_H
 #define LLM_SAMPLE_SAMPLE_H
 
+#include "sample/rowmath.h"
 #include "tensor/sampling.h"
 
 typedef struct LlmSampler LlmSampler; /* scratch of one thread; sized once */
 
 LlmStatus llm_sampler_create(int32_t vocab_size, LlmSampler **out, LlmError *err);
 void llm_sampler_free(LlmSampler *s);
+/* Another instruction set than the best: the bits are the same. */
+void llm_sampler_use(LlmSampler *s, const LlmRowMath *math);
 
 /* Pick for one row, or score the token that is known to follow it; fills out. logits [vocab_size] is
  * read only. A row with a NaN logit, or with nothing left to pick, fails by itself with

@@ -12,6 +12,7 @@
  */
 #include "sample/select.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -30,29 +31,34 @@ order_key(float x)
 	return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-static inline uint64_t
-weight_of(const LlmCandidates *c, int by_count, int32_t i)
+/* The float of a number. */
+static inline float
+order_value(uint32_t key)
 {
-	return by_count ? 1 : c->w[i];
+	uint32_t bits = (key >> 31) != 0 ? key & 0x7FFFFFFFu : ~key;
+	float x;
+
+	memcpy(&x, &bits, sizeof(x));
+	return x;
 }
 
 /* One pass: among keys that agree with *key above `shift` + `bits`, settle the next `bits` bits.
  * *above is the weight of all that sorts before; it grows to stay below target. False when the
  * target is beyond the sum of all. */
 static int
-narrow(const LlmCandidates *c, int by_count, uint64_t target, int shift, int bits, uint32_t *key,
-	   uint64_t *above)
+narrow(const float *x, const uint64_t *w, int32_t n, uint64_t target, int shift, int bits,
+	   uint32_t *key, uint64_t *above)
 {
 	uint64_t sum[BUCKETS] = {0};
 	uint64_t high = ~(uint64_t) 0 << (shift + bits); /* bits already settled */
 	uint32_t mask = (1u << bits) - 1;
 
-	for (int32_t i = 0; i < c->n; i++)
+	for (int32_t i = 0; i < n; i++)
 	{
-		uint32_t k = order_key(c->x[i]);
+		uint32_t k = order_key(x[i]);
 
 		if ((k & high) == (*key & high))
-			sum[(k >> shift) & mask] += weight_of(c, by_count, i);
+			sum[(k >> shift) & mask] += w == NULL ? 1 : w[i];
 	}
 	for (int32_t b = (int32_t) mask; b >= 0; b--)
 	{
@@ -66,23 +72,43 @@ narrow(const LlmCandidates *c, int by_count, uint64_t target, int shift, int bit
 	return 0;
 }
 
+/* The key at which the sum of weights (NULL: 1 each) from the highest key down first reaches target, and
+ * the sum above it. */
+static int
+find_key(const float *x, const uint64_t *w, int32_t n, uint64_t target, uint32_t *key,
+		 uint64_t *above)
+{
+	*key = 0;
+	*above = 0;
+	return narrow(x, w, n, target, 32 - BITS, BITS, key, above) &&
+		   narrow(x, w, n, target, 32 - 2 * BITS, BITS, key, above) &&
+		   narrow(x, w, n, target, 0, 32 - 2 * BITS, key, above);
+}
+
+float
+llm_select_value(const float *x, int32_t n, int32_t k)
+{
+	uint32_t key;
+	uint64_t above;
+
+	return find_key(x, NULL, n, (uint64_t) k, &key, &above) ? order_value(key) : -INFINITY;
+}
+
 void
 llm_select_prefix(LlmCandidates *c, int by_count, uint64_t target)
 {
-	uint32_t key = 0;
-	uint64_t above = 0;
+	uint32_t key;
+	uint64_t above;
 	int32_t n = 0;
 
 	if (target == 0)
 		target = 1;
-	if (!narrow(c, by_count, target, 32 - BITS, BITS, &key, &above) ||
-		!narrow(c, by_count, target, 32 - 2 * BITS, BITS, &key, &above) ||
-		!narrow(c, by_count, target, 0, 32 - 2 * BITS, &key, &above))
+	if (!find_key(c->x, by_count ? NULL : c->w, c->n, target, &key, &above))
 		return;
 	for (int32_t i = 0; i < c->n; i++)
 	{
 		uint32_t k = order_key(c->x[i]);
-		uint64_t w = weight_of(c, by_count, i);
+		uint64_t w = by_count ? 1 : c->w[i];
 
 		if (k < key || (k == key && above >= target))
 			continue;

@@ -24,6 +24,9 @@ typedef struct LlmCandidates
  * at least target, and all when they never do; target 0 keeps one. Stable; O(n). */
 void llm_select_prefix(LlmCandidates *c, int by_count, uint64_t target);
 
+/* The k-th highest of x [n], 1 <= k <= n; no NaN in x. */
+float llm_select_value(const float *x, int32_t n, int32_t k);
+
 /* The first n_top of x [n] by (logit descending, id ascending) into top; no NaN in x. The field
  * logprob holds the logit. Returns how many: the smaller of n_top and n. */
 int32_t llm_select_likeliest(const float *x, int32_t n, int32_t n_top, LlmLogprob *top);

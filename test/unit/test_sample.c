@@ -16,6 +16,7 @@
 #include "sample/rowmath.h"
 #include "sample/sample.h"
 #include "sample/select.h"
+#include "tensor/mathf.h"
 
 static const LlmSampleParams plain = {1.0f, 1.0f, 0.0f, 0, 1.0f, 0.0f, 0.0f, 7};
 
@@ -748,52 +749,118 @@ test_scratch(void **state)
 	llm_sampler_free(shared);
 }
 
+/* All that a table computes of a row, side by side. */
+typedef struct RowResults
+{
+	LlmRowTop top;
+	float sumexp;
+	int32_t n_kept;
+	uint64_t weight_sum;
+	float *maxima, *kept, *z, *noise;
+	int32_t *id;
+	uint64_t *w;
+} RowResults;
+
+static RowResults
+row_results(const LlmRowMath *m, const float *x, const int32_t *ids, int32_t n)
+{
+	size_t room = (size_t) n + LLM_ROW_LANES;
+	RowResults r = {.maxima = calloc((size_t) llm_row_n_maxima(n) + 1, sizeof(float)),
+					.kept = calloc(room, sizeof(float)),
+					.z = calloc(room, sizeof(float)),
+					.noise = calloc(room, sizeof(float)),
+					.id = calloc(room, sizeof(int32_t)),
+					.w = calloc(room, sizeof(uint64_t))};
+
+	r.top = m->top(x, n, r.maxima);
+	r.sumexp = m->sumexp(x, n, r.top.max);
+	r.n_kept = m->collect(x, n, r.top.max - 20.0f, r.id, r.kept);
+	m->scale(x, n, r.top.max, 0.7f, r.z);
+	m->weights(r.z, n, r.w);
+	r.weight_sum = m->weight_sum(x, n, r.top.max, 0.7f);
+	m->gumbel(99, 5, ids, n, r.noise);
+	return r;
+}
+
+static void
+row_results_free(RowResults *r)
+{
+	free(r->maxima);
+	free(r->kept);
+	free(r->z);
+	free(r->noise);
+	free(r->id);
+	free(r->w);
+}
+
+/* Plain C against what the routines promise. */
+static void
+check_row(const RowResults *r, const float *x, int32_t n)
+{
+	int32_t n_kept = 0;
+	uint64_t sum = 0;
+
+	for (int32_t i = 0; i < n; i++)
+	{
+		int32_t at = i / LLM_ROW_BLOCK * LLM_ROW_LANES + i % LLM_ROW_LANES;
+
+		assert_true(x[i] <= r->top.max && x[i] <= r->maxima[at]);
+		assert_true(i >= r->top.id || x[i] < r->top.max);
+		if (x[i] > -INFINITY && x[i] >= r->top.max - 20.0f)
+		{
+			assert_int_equal(r->id[n_kept], i);
+			assert_true(r->kept[n_kept++] == x[i]);
+		}
+		assert_true(r->w[i] <= LLM_WEIGHT_ONE);
+		assert_true(r->w[i] == (uint64_t) (llm_expf(r->z[i]) * (float) LLM_WEIGHT_ONE));
+		assert_true(r->z[i] >= LLM_WEIGHT_MIN_Z || r->w[i] == 0);
+		sum += r->w[i];
+		assert_true(r->noise[i] < LLM_GUMBEL_MAX && r->noise[i] > -2.9f);
+	}
+	assert_int_equal(r->n_kept, n_kept);
+	assert_true(r->weight_sum == sum);
+}
+
 static void
 test_isa_bits(void **state)
 {
-	static const int sizes[] = {0, 1, 15, 16, 17, 31, 100, 4099};
-	const LlmRowMath *a = llm_rowmath_generic(), *b = llm_rowmath_best();
+	static const int sizes[] = {0, 1, 15, 16, 17, 31, 100, 1023, 1024, 1025, 2064, 4099};
+	const LlmRowMath *all[LLM_ROWMATH_MAX];
+	int n_all = llm_rowmath_list(all);
 
-	for (int k = 0; k < 8; k++)
+	for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++)
 	{
 		size_t n = (size_t) sizes[k];
-		float *x = calloc(n + 1, sizeof(float)), *y[2];
-		uint64_t *w[2];
+		float *x = calloc(n + 1, sizeof(float));
 		int32_t *ids = calloc(n + 1, sizeof(int32_t));
-		LlmRowTop ta, tb;
-		float sa, sb;
+		RowResults want;
 
 		fill(x, (int) n, 30);
 		for (size_t i = 0; i < n; i++)
 			ids[i] = (int32_t) (uniform() * 1e6);
 		if (n > 20)
 			x[11] = -INFINITY;
-		ta = a->top(x, (int32_t) n);
-		tb = b->top(x, (int32_t) n);
-		assert_int_equal(ta.id, tb.id);
-		assert_true(ta.max == tb.max && ta.bad == tb.bad);
-		sa = a->sumexp(x, (int32_t) n, ta.max);
-		sb = b->sumexp(x, (int32_t) n, ta.max);
-		assert_memory_equal(&sa, &sb, sizeof(sa));
-		for (int v = 0; v < 2; v++)
+		want = row_results(all[n_all - 1], x, ids, (int32_t) n);
+		check_row(&want, x, (int32_t) n);
+		for (int v = 0; v + 1 < n_all; v++)
 		{
-			const LlmRowMath *m = v == 0 ? a : b;
+			RowResults r = row_results(all[v], x, ids, (int32_t) n);
 
-			y[v] = calloc(2 * n + 1, sizeof(float));
-			w[v] = calloc(n + 1, sizeof(uint64_t));
-			m->scale(x, (int32_t) n, ta.max, 0.7f, y[v]);
-			m->weights(y[v], (int32_t) n, w[v]);
-			m->gumbel(99, 5, ids, (int32_t) n, y[v] + n);
+			assert_int_equal(r.top.id, want.top.id);
+			assert_true(r.top.max == want.top.max && r.top.bad == want.top.bad);
+			assert_memory_equal(&r.sumexp, &want.sumexp, sizeof(float));
+			assert_int_equal(r.n_kept, want.n_kept);
+			assert_memory_equal(r.id, want.id, (size_t) want.n_kept * sizeof(int32_t));
+			assert_memory_equal(r.kept, want.kept, (size_t) want.n_kept * sizeof(float));
+			assert_memory_equal(r.maxima, want.maxima,
+								(size_t) llm_row_n_maxima((int32_t) n) * sizeof(float));
+			assert_memory_equal(r.z, want.z, n * sizeof(float));
+			assert_memory_equal(r.w, want.w, n * sizeof(uint64_t));
+			assert_true(r.weight_sum == want.weight_sum);
+			assert_memory_equal(r.noise, want.noise, n * sizeof(float));
+			row_results_free(&r);
 		}
-		assert_memory_equal(y[0], y[1], (2 * n + 1) * sizeof(float));
-		assert_memory_equal(w[0], w[1], (n + 1) * sizeof(uint64_t));
-		for (size_t i = 0; i < n; i++)
-			assert_true(y[0][n + i] < LLM_GUMBEL_MAX && y[0][n + i] > -2.9f);
-		for (int v = 0; v < 2; v++)
-		{
-			free(y[v]);
-			free(w[v]);
-		}
+		row_results_free(&want);
 		free(ids);
 		free(x);
 	}
