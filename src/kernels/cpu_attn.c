@@ -14,6 +14,14 @@
 
 #include "kernels/rope.h"
 
+#define K_LANES 16 /* tokens whose K values lie side by side (kernels/kv_pages.h) */
+
+#if defined(__x86_64__)
+#define FETCH_FN __attribute__((target("prfchw"))) static
+#else
+#define FETCH_FN static
+#endif
+
 /* One item at work. */
 typedef struct AttnItem
 {
@@ -80,14 +88,57 @@ rope_head(LlmCpuDevice *dev, LlmCpuOp *op, int64_t r, int32_t h, float *tmp)
 		atomic_store_explicit(&dev->spoiled_rows[r], true, memory_order_relaxed);
 }
 
+/* Fetch lines that are about to be written. */
+FETCH_FN void
+lines_fetch(const void *p, size_t nbytes)
+{
+	for (size_t i = 0; i < nbytes; i += 64)
+		__builtin_prefetch((const uint8_t *) p + i, 1, 3);
+}
+
+/* Fetch what row r will write. One K vector is spread over the lines of its 16 tokens, in a page that
+ * was not touched since the step before: without this, every line is waited for. */
+static void
+row_fetch(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
+{
+	const LlmKvPages *kv = op->kv;
+	int32_t slot = dev->batch->slot[op->attn.kv_group][r];
+	int32_t t = slot % LLM_PAGE_TOKENS;
+	size_t k_nbytes = (size_t) op->attn.head_dim * llm_kv_type_nbytes(kv->group.k_type) * K_LANES;
+	size_t v_nbytes = (size_t) op->attn.v_dim * llm_kv_type_nbytes(kv->group.v_type);
+
+	for (int32_t h = 0; h < op->attn.n_kv_heads; h++)
+	{
+		uint8_t *head = llm_kv_pages_head(kv, slot / LLM_PAGE_TOKENS, op->attn.layer, h);
+
+		lines_fetch(llm_kv_pages_k(kv, head, t / K_LANES * K_LANES).values, k_nbytes);
+		lines_fetch(llm_kv_pages_v(kv, head, t).values, v_nbytes);
+	}
+}
+
+/* Row r + 1 writes other lines of K than row r. */
+static bool
+lines_end(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
+{
+	const int32_t *slot = dev->batch->slot[op->attn.kv_group];
+
+	return slot[r] / K_LANES != slot[r + 1] / K_LANES;
+}
+
 void
 llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
 	int64_t per_row = op->attn.n_heads + 2 * op->attn.n_kv_heads;
-	int64_t n = per_row * op->in->rows;
+	int64_t n = per_row * op->in->rows, end = n * (tid + 1) / n_threads;
 
-	for (int64_t i = n * tid / n_threads; i < n * (tid + 1) / n_threads; i++)
-		rope_head(dev, op, i / per_row, (int32_t) (i % per_row), dev->scratch[tid].row);
+	for (int64_t i = n * tid / n_threads; i < end; i++)
+	{
+		int64_t r = i / per_row;
+
+		if (i % per_row == 0 && i + per_row < end && lines_end(dev, op, r))
+			row_fetch(dev, op, r + 1);
+		rope_head(dev, op, r, (int32_t) (i % per_row), dev->scratch[tid].row);
+	}
 }
 
 /* First position that a row sees. */

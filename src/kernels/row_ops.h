@@ -187,8 +187,11 @@ kv_store_int8(const float *x, int n, float d, int32_t stride, int8_t *out)
 	vf_store(y + 16, vec_saturate(vf_load_n(x + 16, n - 16), LLM_KV_MAX));
 	if (d > 0.0f)
 		vec_quantise(y, n, d, q, &low);
-	for (int j = 0; j < n; j++)
-		out[(size_t) j * (size_t) stride] = q[j];
+	if (stride == 1)
+		memcpy(out, q, (size_t) n);
+	else
+		for (int j = 0; j < n; j++)
+			out[(size_t) j * (size_t) stride] = q[j];
 }
 
 /* n <= 16 numbers of a vector as halves or floats. */
@@ -198,7 +201,9 @@ kv_store_float(const float *x, int n, LlmDtype type, int32_t stride, void *out)
 	float max = type == LLM_DTYPE_F16 ? LLM_HALF_MAX : LLM_KV_MAX;
 	vf v = vec_saturate(n == 16 ? vf_load(x) : vf_load_n(x, n), max);
 
-	if (type == LLM_DTYPE_F16)
+	if (type == LLM_DTYPE_F16 && stride == 1 && n == 16)
+		vf_store_half(out, v);
+	else if (type == LLM_DTYPE_F16)
 	{
 		uint16_t h[16];
 
@@ -206,6 +211,8 @@ kv_store_float(const float *x, int n, LlmDtype type, int32_t stride, void *out)
 		for (int j = 0; j < n; j++)
 			((uint16_t *) out)[(size_t) j * (size_t) stride] = h[j];
 	}
+	else if (stride == 1)
+		vf_store_n(out, v, n);
 	else
 	{
 		float f[16];
