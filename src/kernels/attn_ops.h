@@ -238,8 +238,7 @@ attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int
 			const LlmDtype type, const bool fetch)
 {
 	const float *scales = attn_scales(s->v, s->v_stride);
-	size_t k_nbytes = llm_kv_block_nbytes(s->k_type, s->k_dim);
-	size_t step = attn_fetch_step(k_nbytes, ATTN_SPLIT);
+	size_t step = attn_fetch_step(s->next_k_nbytes, (size_t) (pass->hi - pass->lo));
 	vf acc[VEC_ATTN_ROWS][VEC_ATTN_GROUPS];
 
 	VEC_UNROLL
@@ -254,7 +253,7 @@ attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int
 		vf v[VEC_ATTN_GROUPS], scale = vf_set1(type == LLM_DTYPE_I8 ? scales[t] : 1.0f);
 
 		if (fetch && j == 0 && s->next_k != NULL)
-			attn_fetch(s->next_k, k_nbytes, step, (size_t) t);
+			attn_fetch(s->next_k, s->next_k_nbytes, step, (size_t) (t - pass->lo));
 		VEC_UNROLL
 		for (int c = 0; c < J; c++)
 			v[c] = attn_load(s->v, (size_t) t * (size_t) s->v_stride + (size_t) (j + c) * 16, scale,

@@ -4,8 +4,9 @@
  * An attention item is one KV head and one block of rows (cpu_blocks.c). It walks the splits that its
  * rows see in ascending order, first those whose page is the same for all rows, then each sequence's
  * own; every row folds the splits that it sees, in this order. Which rows share an item changes no
- * bit (rule R7). Threads take items as they come: one KV head after the other, so that blocks that
- * share pages meet them in the cache, and late rows first, because they see the most.
+ * bit (rule R7). Threads take items as they come, late rows first, because they see the most. The heads
+ * of a block come one after the other, as they lie in memory, and each item fetches the first page of
+ * the next: with short contexts there is little else to fetch ahead of.
  */
 #include "kernels/cpu_state.h"
 
@@ -30,6 +31,7 @@ typedef struct AttnItem
 	LlmCpuScratch *s; /* of the thread; vectors in the order of the block's rows */
 	int32_t kv_head;
 	int32_t per_row; /* query vectors of a row */
+	int32_t next;    /* the item after this one, or -1: most likely the thread's own next */
 } AttnItem;
 
 void
@@ -225,15 +227,57 @@ run_finish(const AttnItem *it, const LlmCpuRun *run, int32_t v)
 		}
 }
 
-/* Splits first .. last of a sequence's table for n_q query vectors from v on: those of n_runs runs. */
-static void
-splits_run(const AttnItem *it, const LlmCpuRun *runs, int32_t n_runs, int32_t first, int32_t last,
-		   int32_t v, int32_t n_q)
+/* What attention fetches ahead: K of a page of a head. */
+typedef struct AttnAhead
+{
+	const uint8_t *k; /* NULL = nothing */
+	size_t nbytes;
+} AttnAhead;
+
+/* Split i of a sequence. */
+static AttnAhead
+split_ahead(const AttnItem *it, int32_t seq, int32_t i, int32_t kv_head)
 {
 	const LlmAttn *a = &it->op->attn;
 	const LlmKvPages *kv = it->op->kv;
 	const LlmBatch *b = it->dev->batch;
-	const int32_t *table = b->table[a->kv_group] + (size_t) runs->seq * (size_t) b->table_stride;
+	int32_t page = b->table[a->kv_group][(size_t) seq * (size_t) b->table_stride + (size_t) i];
+	int32_t n = b->kv_len[seq] - i * LLM_PAGE_TOKENS;
+
+	n = n < LLM_PAGE_TOKENS ? (n + K_LANES - 1) / K_LANES * K_LANES : LLM_PAGE_TOKENS;
+	return (AttnAhead){llm_kv_pages_head(kv, page, a->layer, kv_head),
+					   kv->k_nbytes / LLM_PAGE_TOKENS * (size_t) n};
+}
+
+/* The block of item i. */
+static const LlmCpuBlock *
+block_of(const LlmCpuDevice *dev, int32_t i, int32_t n_kv_heads)
+{
+	return &dev->blocks[dev->n_blocks - 1 - i / n_kv_heads];
+}
+
+/* The first page of the next item. */
+static AttnAhead
+item_ahead(const AttnItem *it)
+{
+	int32_t n_kv_heads = it->op->attn.n_kv_heads, first, last;
+	const LlmCpuRun *run;
+
+	if (it->next < 0)
+		return (AttnAhead){NULL, 0};
+	run = &it->dev->runs[block_of(it->dev, it->next, n_kv_heads)->run0];
+	splits_of(it, run, &first, &last);
+	return split_ahead(it, run->seq, first, it->next % n_kv_heads);
+}
+
+/* Splits first .. last of a sequence's table for n_q query vectors from v on: those of n_runs runs. */
+static void
+splits_run(const AttnItem *it, const LlmCpuRun *runs, int32_t n_runs, int32_t first, int32_t last,
+		   int32_t v, int32_t n_q, AttnAhead after)
+{
+	const LlmAttn *a = &it->op->attn;
+	const LlmKvPages *kv = it->op->kv;
+	AttnAhead at = first <= last ? split_ahead(it, runs->seq, first, it->kv_head) : after;
 	LlmAttnSplit split = {.k_type = kv->group.k_type,
 						  .v_type = kv->group.v_type,
 						  .k_dim = a->head_dim,
@@ -250,19 +294,31 @@ splits_run(const AttnItem *it, const LlmCpuRun *runs, int32_t n_runs, int32_t fi
 
 	for (int32_t i = first; i <= last; i++)
 	{
-		const uint8_t *head = llm_kv_pages_head(kv, table[i], a->layer, it->kv_head);
-		int32_t at = v;
+		AttnAhead next = i < last ? split_ahead(it, runs->seq, i + 1, it->kv_head) : after;
+		int32_t to = v;
 
-		split.k = head;
-		split.v = head + kv->k_nbytes;
-		split.next_k = i < last ? llm_kv_pages_head(kv, table[i + 1], a->layer, it->kv_head) : NULL;
+		split.k = at.k;
+		split.v = at.k + kv->k_nbytes;
+		split.next_k = next.k;
+		split.next_k_nbytes = next.nbytes;
 		for (int32_t k = 0; k < n_runs; k++)
 		{
-			ranges_set(it, &runs[k], i, at);
-			at += runs[k].n_rows * it->per_row;
+			ranges_set(it, &runs[k], i, to);
+			to += runs[k].n_rows * it->per_row;
 		}
 		it->dev->kernels->attn_split(&split);
+		at = next;
 	}
+}
+
+/* The first split of a run that is not shared. */
+static int32_t
+own_first(const AttnItem *it, const LlmCpuRun *run, int32_t n_shared)
+{
+	int32_t first, last;
+
+	splits_of(it, run, &first, &last);
+	return first > n_shared ? first : n_shared;
 }
 
 /* One block and KV head: the pages that its runs share for all of them together, then each run's own
@@ -273,6 +329,7 @@ item_run(const AttnItem *it, const LlmCpuBlock *block)
 	const LlmCpuRun *runs = it->dev->runs + block->run0;
 	int32_t n_shared = block->n_shared[it->op->attn.kv_group], n_q = block->n_rows * it->per_row;
 	int32_t first, last, first_shared = n_shared, v = 0;
+	AttnAhead after;
 
 	for (int32_t i = 0; i < block->n_runs; i++)
 	{
@@ -282,33 +339,52 @@ item_run(const AttnItem *it, const LlmCpuBlock *block)
 		v += runs[i].n_rows * it->per_row;
 	}
 	memset(it->s->o, 0, (size_t) n_q * (size_t) it->op->kv->v_stride * sizeof(float));
-	splits_run(it, runs, block->n_runs, first_shared, n_shared - 1, 0, n_q);
+	if (first_shared < n_shared)
+		splits_run(it, runs, block->n_runs, first_shared, n_shared - 1, 0, n_q,
+				   (AttnAhead){NULL, 0});
 	v = 0;
 	for (int32_t i = 0; i < block->n_runs; i++)
 	{
+		const LlmCpuRun *next = i + 1 < block->n_runs ? &runs[i + 1] : NULL;
+
 		splits_of(it, &runs[i], &first, &last);
+		after = next == NULL
+					? item_ahead(it)
+					: split_ahead(it, next->seq, own_first(it, next, n_shared), it->kv_head);
 		splits_run(it, &runs[i], 1, first > n_shared ? first : n_shared, last, v,
-				   runs[i].n_rows * it->per_row);
+				   runs[i].n_rows * it->per_row, after);
 		run_finish(it, &runs[i], v);
 		v += runs[i].n_rows * it->per_row;
 	}
 }
 
+/* Items that a thread takes at a time: so many that it mostly knows its next one, so few that threads
+ * end together. */
+static int32_t
+items_take(int32_t n, int n_threads)
+{
+	int32_t take = n / (16 * n_threads);
+
+	return take < 1 ? 1 : take > 16 ? 16 : take;
+}
+
 void
 llm_cpu_run_attention(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
-	int32_t n = dev->n_blocks * op->attn.n_kv_heads;
+	int32_t n_heads = op->attn.n_kv_heads, n = dev->n_blocks * n_heads;
+	int32_t take = items_take(n, n_threads);
 
-	(void) n_threads;
-	for (int32_t i = atomic_fetch_add(&op->next, 1); i < n; i = atomic_fetch_add(&op->next, 1))
-	{
-		int32_t item = n - 1 - i;
-		AttnItem it = {.dev = dev,
-					   .op = op,
-					   .s = &dev->scratch[tid],
-					   .kv_head = item / dev->n_blocks,
-					   .per_row = op->attn.n_heads / op->attn.n_kv_heads};
+	for (int32_t at = atomic_fetch_add(&op->next, take); at < n;
+		 at = atomic_fetch_add(&op->next, take))
+		for (int32_t i = at; i < at + take && i < n; i++)
+		{
+			AttnItem it = {.dev = dev,
+						   .op = op,
+						   .s = &dev->scratch[tid],
+						   .kv_head = i % n_heads,
+						   .per_row = op->attn.n_heads / n_heads,
+						   .next = i + 1 < n ? i + 1 : -1};
 
-		item_run(&it, &dev->blocks[item % dev->n_blocks]);
-	}
+			item_run(&it, block_of(dev, i, n_heads));
+		}
 }

@@ -58,10 +58,11 @@ typedef struct LlmGemm
 /* One page of one KV head as attention sees it, for a run of query vectors. */
 typedef struct LlmAttnSplit
 {
-	const void *k;      /* [4][k_dim][16] in k_type */
-	const void *v;      /* [64][v_stride] in v_type */
-	const void *next_k; /* K of the split that comes next, to fetch early; NULL = none */
-	LlmDtype k_type;    /* F32, F16 or I8 */
+	const void *k;        /* [4][k_dim][16] in k_type */
+	const void *v;        /* [64][v_stride] in v_type */
+	const void *next_k;   /* K of the split that comes next, to fetch early; NULL = none */
+	size_t next_k_nbytes; /* of it that will be read */
+	LlmDtype k_type;      /* F32, F16 or I8 */
 	LlmDtype v_type;
 	int32_t k_dim;
 	int32_t v_stride;      /* v_dim rounded up to 16 */
