@@ -4,12 +4,13 @@ An engine opens on one file, and does
     first_tokens(prompts, n)     the n likeliest tokens after each list of ids
     speed(group, settings)       rates of a group of measurements, one (point, tokens per second, more) each
     table(prompts, n, settings)  seconds for n tokens after each text, begun together
-`settings(what)` are those worth trying; what is no faster is dropped by the caller.
+`settings(kind, quick)` are those worth trying; what is no faster is dropped by the caller.
 """
 import concurrent.futures
 import itertools
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -27,8 +28,7 @@ class Failed(Exception):
 
 @dataclass
 class Group:
-    """What one start of an engine measures: prefills, or every batch at every depth."""
-    what: str  # prefill or decode
+    """What one start of an engine measures: prefills, and every batch at every depth."""
     prompts: list = field(default_factory=list)
     batches: list = field(default_factory=list)
     depths: list = field(default_factory=list)
@@ -36,14 +36,15 @@ class Group:
     tokens: int = 32
     reps: int = 1
     rounds: int = 5
+    builds: bool = False  # every build of llama.cpp, not only the one that was faster before
 
     def points(self):
-        if self.what == 'prefill':
-            return [{'what': 'prefill', 'prompt': n} for n in self.prompts]
-        return [self.point(b, d) for d in self.depths for b in self.batches]
+        return [{'what': 'prefill', 'prompt': n} for n in self.prompts] + [
+            {'what': 'decode', 'batch': b, 'depth': d, 'shared': d if self.shared else 0}
+            for d in self.depths for b in self.batches]
 
-    def point(self, batch, depth):
-        return {'what': 'decode', 'batch': batch, 'depth': depth, 'shared': depth if self.shared else 0}
+    def kind(self):
+        return 'single' if self.prompts or self.batches == [1] else 'shared' if self.shared else 'batch'
 
 
 def listed(values):
@@ -69,9 +70,8 @@ class Ours:
 
     def __init__(self, program, model, threads):
         self.program, self.model, self.threads = program, model, threads
-        self.report = None  # of the last measurement: also the machine's limits
 
-    def settings(self, what):
+    def settings(self, kind, quick):
         return ['']
 
     def run(self, prompts, *options):
@@ -95,15 +95,16 @@ class Ours:
         return [[step[0][0] for step in itertools.takewhile(lambda step: step[1][1] - step[2][1] >= gap, line['logprobs'])]
                 for line in json_lines(run.stdout)]
 
+    def bench(self, *options):
+        return json.loads(done([self.program, 'bench', '--model', self.model, '--threads', str(self.threads), '--json',
+                                *options]).stdout)
+
     def speed(self, group, settings):
-        argv = [self.program, 'bench', '--model', self.model, '--threads', str(self.threads), '--json',
-                '--reps', str(group.reps), '--prompt-tokens', listed(group.prompts), '--batch', listed(group.batches)]
-        if group.what == 'decode':
-            argv += ['--depth', listed(group.depths), '--gen-tokens', str(group.tokens + 8)]
-            if group.shared:
-                argv += ['--shared', listed(group.depths)]
-        self.report = json.loads(done(argv).stdout)
-        for point, phase in zip(group.points(), self.report['phases'], strict=True):
+        argv = ['--reps', str(group.reps), '--prompt-tokens', listed(group.prompts), '--batch', listed(group.batches),
+                '--depth', listed(group.depths), '--gen-tokens', str(group.tokens + 8)]
+        if group.shared:
+            argv += ['--shared', listed(group.depths)]
+        for point, phase in zip(group.points(), self.bench(*argv)['phases'], strict=True):
             more = {key: phase[key] for key in ('bandwidth_fraction', 'int8_fraction', 'roofline_fraction')
                     if key in phase}
             yield point, phase['tokens_per_second'], more
@@ -111,9 +112,8 @@ class Ours:
     def table(self, prompts, tokens, settings):
         """Seconds of wall and of CPU time, without the loading."""
         run = self.run([{'prompt': p, 'raw': True} for p in prompts], '--max-tokens', str(tokens))
-        summary = run.stderr.splitlines()[-1]
-        words = summary.split()
-        return float(words[words.index('in') + 1]), float(words[-5])
+        found = re.search(r'tokens in ([\d.]+) s, ([\d.]+) s of CPU time', run.stderr)
+        return float(found[1]), float(found[2])
 
     def close(self):
         pass
@@ -166,13 +166,11 @@ class Llama:
         self.folder, self.name, self.model, self.threads = folder, name, model, threads
         self.env = {**os.environ, 'LD_LIBRARY_PATH': library}
 
-    def settings(self, what):
-        if what == 'table':
-            return [f'{slots} slots' for slots in (1, 8, 16, 32)]
-        attention = ['flash attention on', 'flash attention off']
-        if what == 'shared':
-            return [f'{a}, {kv}' for a in attention for kv in ('one KV', 'split KV')]
-        return attention
+    def settings(self, kind, quick):
+        if kind == 'table':
+            return ['8 slots'] if quick else ['8 slots', '16 slots']
+        attention = ['flash attention on'] if quick else ['flash attention on', 'flash attention off']
+        return [f'{a}, one KV' for a in attention] + ['flash attention on, split KV'] if kind == 'shared' else attention
 
     def program(self, name):
         return [os.path.join(self.folder, name), '-m', self.model, '-t', str(self.threads)]
@@ -187,18 +185,19 @@ class Llama:
 
     def speed(self, group, settings):
         attention = 'on' if 'attention on' in settings else 'off'
-        if group.what == 'prefill' or group.batches == [1] and not group.shared:
+        if group.kind() == 'single':
             yield from self.single(group, attention)
         else:
             yield from self.batched(group, attention, settings)
 
     def single(self, group, attention):
         argv = [*self.program('llama-bench'), '-r', str(group.reps), '-o', 'jsonl', '-fa', str(int(attention == 'on'))]
-        if group.what == 'prefill':
-            argv += ['-p', listed(group.prompts), '-n', '0']
-        else:
-            argv += ['-p', '0', '-n', str(group.tokens), '-d', listed(group.depths)]
-        for point, line in zip(group.points(), json_lines(done(argv, env=self.env).stdout), strict=True):
+        lines = []
+        if group.prompts:
+            lines += json_lines(done([*argv, '-p', listed(group.prompts), '-n', '0'], env=self.env).stdout)
+        if group.depths:
+            lines += json_lines(done([*argv, '-p', '0', '-n', str(group.tokens), '-d', listed(group.depths)], env=self.env).stdout)
+        for point, line in zip(group.points(), lines, strict=True):
             yield point, sorted(line['samples_ts'])[group.reps // 2], {}
 
     def batched(self, group, attention, settings):
@@ -213,10 +212,10 @@ class Llama:
         rates = {}
         for line in json_lines(done(argv, env=self.env).stdout):
             rates.setdefault(line['pl'], []).append(line['speed_tg'])
-        for batch in group.batches:
-            if batch not in rates:
-                raise Failed(f'llama-batched-bench left out {batch} sequences')
-            yield group.point(batch, depth), sorted(rates[batch])[group.reps // 2], {}
+        for point in group.points():
+            if point['batch'] not in rates:
+                raise Failed(f"llama-batched-bench left out {point['batch']} sequences")
+            yield point, sorted(rates[point['batch']])[group.reps // 2], {}
 
     def table(self, prompts, tokens, settings):
         slots = int(settings.split()[0])
@@ -241,8 +240,8 @@ class OpenVino:
         self.workers = {}
         self.seed = 0
 
-    def settings(self, what):
-        return [f'{n} tokens in a step' for n in (512, 2048)]
+    def settings(self, kind, quick):
+        return [f'{n} tokens in a step' for n in ((2048,) if quick else (2048, 512))]
 
     def worker(self, settings):
         if settings not in self.workers:
@@ -269,7 +268,7 @@ class OpenVino:
         return self.answer(settings)
 
     def first_tokens(self, prompts, n):
-        return self.generate(self.settings('')[0], prompts, n)['tokens']
+        return self.generate(self.settings('', True)[0], prompts, n)['tokens']
 
     def speed(self, group, settings):
         for point in group.points():
@@ -277,7 +276,7 @@ class OpenVino:
             yield point, sorted(rates)[group.reps // 2], {}
 
     def rate(self, group, point, settings):
-        if group.what == 'prefill':
+        if point['what'] == 'prefill':
             self.seed += 1
             return point['prompt'] / self.generate(settings, [random_ids(point['prompt'], self.seed)], 1)['first']
         # depth 0 is that of a few tokens: some must be there; from the second time on prompts are in the cache

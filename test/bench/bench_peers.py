@@ -9,12 +9,13 @@ Whether an engine's figures count: 64 prompts are given to it as the same token 
 its answer, end tokens ignored, must be the reference's for at least 90% of the prompts, as far as the reference is
 sure: up to the first token that is not 1.35 times (0.3 nats) likelier than the next. The reference is our engine on the
 same weights written as 32-bit floats, which it multiplies without rounding anything to 8 bits; for the large files with
-random weights it is our engine on the file itself.
+random weights it is our engine on the file itself, and 16 prompts.
 """
 import argparse
 import hashlib
 import json
 import os
+import statistics
 import sys
 import time
 
@@ -23,22 +24,25 @@ from bench_engines import Failed, Group, Llama, OpenVino, Ours, done
 from bench_machine import machine
 from bench_prompts import short_prompts, table_prompts
 
-N_PROMPTS, N_TOKENS, GAP, SHARE = 64, 4, 0.3, 0.9
-ROW_TOKENS = 16
+N_PROMPTS, N_PROMPTS_LARGE, N_TOKENS, GAP, SHARE = 64, 16, 4, 0.3, 0.9
+ROW_TOKENS, ROW_OWN, ROW_SHARED = 16, 68, 354
 CURVE = [1, 2, 4, 8, 16, 32, 64]
 
 
 def groups(name, quick, parts):
     """What is measured on a file: small models at every point, large ones at few."""
-    small = name.startswith('smollm2')
-    everything = {
-        'speed': [
-            Group('prefill', prompts=[512] if quick or not small else [128, 512, 2048], rounds=3 if quick else 5),
-            Group('decode', batches=[1], depths=[0] if quick or not small else [0, 1024, 4096], rounds=3 if quick else 5)],
-        'batch': [
-            Group('decode', batches=[8, 32] if quick else CURVE if small else [1, 8, 32], depths=[128 if quick else 512],
-                  shared=shared, tokens=16, reps=1 if quick else 3, rounds=2) for shared in (False, True)]}
-    return [group for part in parts for group in everything.get(part, [])]
+    if quick:
+        every = {'speed': [Group([512], [1], [0], rounds=2, builds=True)],
+                 'batch': [Group(batches=[8, 32], depths=[128], tokens=16, rounds=1)]}
+    elif name.startswith('smollm2'):
+        batches = CURVE if name == 'smollm2-q8_0' else [8, 32]
+        every = {'speed': [Group([128, 512], [1], [0], builds=True), Group([2048], [1], [1024, 4096])],
+                 'batch': [Group(batches=batches, depths=[512], shared=shared, tokens=16, reps=2, rounds=3)
+                           for shared in (False, True)]}
+    else:
+        every = {'speed': [Group([512], [1], [0])],
+                 'batch': [Group(batches=[8, 32], depths=[512], tokens=16, reps=2, rounds=3, shared=True)]}
+    return [group for part in parts for group in every.get(part, [])]
 
 
 class Bench:
@@ -52,6 +56,14 @@ class Bench:
         self.lines.append(line)
         self.out.write(json.dumps(line) + '\n')
         self.out.flush()
+
+    def rates(self, file, what, key):
+        """Engine's name -> what it had under a key of its lines, in order."""
+        found = {}
+        for line in self.lines:
+            if (line.get('file'), line['what']) == (file, what) and key in line:
+                found.setdefault(line['engine'], []).append(line[key])
+        return found
 
     # ---- which peers count ----
 
@@ -77,7 +89,7 @@ class Bench:
 
     def agreeing(self, name, ours, peers):
         """Those engines whose text is the reference's."""
-        prompts = ours.tokenize(short_prompts(N_PROMPTS))
+        prompts = ours.tokenize(short_prompts(N_PROMPTS if name.startswith('smollm2') else N_PROMPTS_LARGE))
         right = self.reference(ours, name, prompts)
         sure = sum(map(bool, right))
         counting = []
@@ -98,9 +110,12 @@ class Bench:
 
     # ---- rounds ----
 
-    def rounds(self, name, engines, n, what, measure):
-        """measure(engine, settings) gives (point, rate, more) of each point, n times in turns."""
-        trying = {engine: engine.settings(what) for engine in engines}
+    def rounds(self, name, engines, n, kind, measure, builds=False):
+        """measure(engine, settings, number) gives (point, rate, more) of each point, n times in turns; without
+        builds, of llama.cpp only the better one goes on after the first time."""
+        if not builds:
+            engines = self.better(name, engines)
+        trying = {engine: engine.settings(kind, self.args.quick) for engine in engines}
         best = {}  # engine's name and point: rate and who had it
         for number in range(1, n + 1):
             for engine in engines if number % 2 else engines[::-1]:
@@ -118,21 +133,37 @@ class Bench:
                 for engine in engines:
                     tops = {settings for (who, _), (_, settings) in best.items() if who == engine.name}
                     trying[engine] = [settings for settings in trying[engine] if settings in tops]
+                engines = engines if builds else self.better(name, engines)
 
     def speed(self, name, engines, group):
         def measure(engine, settings, number):
             for point, rate, more in engine.speed(group, settings):
                 yield point, rate, {'tokens_per_second': rate, **more}
-        self.rounds(name, engines, self.args.rounds or group.rounds, 'shared' if group.shared else group.what, measure)
+        self.rounds(name, engines, self.args.rounds or group.rounds, group.kind(), measure, group.builds)
+
+    def better(self, name, engines):
+        """Without the builds of llama.cpp that another one outdid in prefill."""
+        fastest = {who: max(rates) for who, rates in self.rates(name, 'prefill', 'tokens_per_second').items()
+                   if who.startswith('llama.cpp')}
+        return [e for e in engines if e.name not in fastest or fastest[e.name] == max(fastest.values())]
 
     def table(self, name, engines, rows, n):
         def measure(engine, settings, number):
-            prompts = table_prompts(rows, f'Round {number}. ')
-            seconds, cpu = engine.table(prompts, ROW_TOKENS, settings)
+            seconds, cpu = engine.table(table_prompts(rows, f'Round {number}. '), ROW_TOKENS, settings)
+            more = {'rows_per_second': rows / seconds}
+            if cpu:
+                more.update(cpu_seconds=cpu, **self.table_roof(name, rows, rows / seconds))
             through = 'server' if engine.name.startswith('llama.cpp') else 'engine'
-            yield ({'what': 'table', 'rows': rows, 'through': through}, rows / seconds,
-                   {'rows_per_second': rows / seconds, **({'cpu_seconds': cpu} if cpu else {})})
+            yield {'what': 'table', 'rows': rows, 'through': through}, rows / seconds, more
         self.rounds(name, engines, n, 'table', measure)
+
+    def table_roof(self, name, rows, rate):
+        """The part of the roofline, if every token cost what one of a prompt of 512 must."""
+        speed, part = (self.rates(name, 'prefill', key).get('llm_infer') for key in ('tokens_per_second', 'roofline_fraction'))
+        if not part:
+            return {}
+        tokens = ROW_OWN + ROW_TOKENS + ROW_SHARED / rows
+        return {'roofline_fraction': rate * tokens * statistics.median(part) / statistics.median(speed)}
 
     # ---- a file ----
 
@@ -156,8 +187,10 @@ class Bench:
             for group in groups(name, self.args.quick, self.args.parts):
                 self.speed(name, engines, group)
             if 'workload' in self.args.parts and name.startswith('smollm2'):
-                for rows in [self.args.rows] if self.args.rows else [64] if self.args.quick else [16, 64, 256]:
-                    self.table(name, engines, rows, self.args.rounds or (1 if self.args.quick else 3))
+                most = name == 'smollm2-q8_0' and not self.args.quick
+                usual = [64] if self.args.quick else [16, 64, 256] if most else [256]
+                for rows in [self.args.rows] if self.args.rows else usual:
+                    self.table(name, engines, rows, self.args.rounds or (3 if most else 1))
         finally:
             for engine in peers:
                 engine.close()

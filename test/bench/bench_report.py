@@ -4,7 +4,8 @@
 usage: bench_report.py RESULTS.jsonl
 
 A cell is the median over the rounds and the range; of a peer that tried settings, those with the best median. A ratio
-is ours to the peer's. bandwidth and peak are the fractions of the machine's that we reach.
+is ours to the peer's. bw, peak and roof are the fractions that we reach of the machine's bandwidth, of its int8 peak and
+of what both allow. At the end of a line are the settings of each peer.
 """
 import json
 import statistics
@@ -76,7 +77,9 @@ def show(lines):
     peers = [peer for peer in PEERS if any(line.get('engine') == peer for line in lines)]
     for line in lines:
         if line['what'] == 'machine':
-            print('machine: ' + ', '.join(f'{k} {v}' for k, v in line.items() if k != 'what' and v))
+            print('machine: ' + ', '.join(f'{k} {v:.3g}' if isinstance(v, float) else f'{k} {v}'
+                                          for k, v in line.items() if k not in ('what', 'load') and v))
+            print('load before: ' + ' '.join(f'{v:.1f}' for v in line['load']))
     every = medians(lines)
     print(f'\n{"tokens/s or rows/s":24}{"llm_infer":>9}{"range":>13}{"bw":>6}{"peak":>6}{"roof":>6}' + ''.join(
         f'{p:>14}{"range":>12}{"ratio":>8}' for p in peers))
