@@ -19,6 +19,7 @@
 #define QTILE_COLS 1
 #define QTILE_WIDE_ROWS 4
 #define QTILE_SHAPES(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1)
+#define QTILE_SLOW_SHAPES QTILE_SHAPES
 
 typedef struct vi
 {

@@ -9,6 +9,7 @@
  *     QTILE_ROWS, QTILE_COLS                    most rows and panels of a tile
  *     QTILE_WIDE_ROWS                           most rows of a tile of QTILE_COLS panels
  *     QTILE_SHAPES(X)                           X(R, C) for each shape within these
+ *     QTILE_SLOW_SHAPES(X)                      the same for types of 5 and 6 bits
  * Every output has one float accumulator and sees its halves in ascending order, so neither the
  * tile shape nor the number of rows can change a bit (rule R2).
  */
@@ -19,6 +20,8 @@
 
 #include "kernels/gemm.h"
 #include "kernels/panel_ops.h"
+
+#define QTILE_AHEAD 2048
 
 /* What a tile reads and writes. */
 typedef struct QTile
@@ -103,6 +106,17 @@ qtile_minimum(const QTile *t, const LlmDtype type, const int R, const int C, con
 	}
 }
 
+/* Fetch the unit whose data begin QTILE_AHEAD bytes behind this one's: the hardware stops at the end of
+ * every 4 KB, and few rows compute faster than it starts again. */
+VEC_INLINE void
+qtile_fetch(const LlmDtype type, const uint8_t *record, size_t i)
+{
+	const size_t n = llm_panel_record_nbytes(type) / (size_t) llm_panel_form(type).units;
+
+	for (size_t b = 0; b < n; b += 64)
+		__builtin_prefetch(record + QTILE_AHEAD + i * n + b);
+}
+
 VEC_INLINE void
 qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 {
@@ -121,6 +135,8 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 	}
 	for (size_t u = 0; u < t->n_units; u++, x++)
 	{
+		if (R <= 3)
+			qtile_fetch(type, record, u % units);
 		VEC_UNROLL
 		for (int half = 0; half < 2; half++)
 		{
@@ -146,10 +162,9 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 
 typedef void (*QTileFn)(const QTile *t);
 
-#define QTILE_TYPES(X, R, C)                                                                       \
-	X(Q8_0, R, C)                                                                                  \
-	X(Q4_0, R, C)                                                                                  \
-	X(Q4_1, R, C) X(Q5_0, R, C) X(Q5_1, R, C) X(Q4_K, R, C) X(Q5_K, R, C) X(Q6_K, R, C)
+/* Types that are quick to unpack, and those whose panels are unpacked for as many rows as possible. */
+#define QTILE_QUICK(X, R, C) X(Q8_0, R, C) X(Q4_0, R, C) X(Q4_1, R, C) X(Q4_K, R, C)
+#define QTILE_SLOW(X, R, C) X(Q5_0, R, C) X(Q5_1, R, C) X(Q5_K, R, C) X(Q6_K, R, C)
 
 #define QTILE_TYPED(T, R, C)                                                                       \
 	VEC_FN void qtile_##T##_##R##_##C(const QTile *t)                                              \
@@ -158,14 +173,17 @@ typedef void (*QTileFn)(const QTile *t);
 	}
 #define QTILE_AT(type, R, C, fn) [type][R][C] = fn,
 #define QTILE_ENTRY(T, R, C) QTILE_AT(LLM_DTYPE_##T, R, C, qtile_##T##_##R##_##C)
-#define QTILE_FNS(R, C) QTILE_TYPES(QTILE_TYPED, R, C)
-#define QTILE_ENTRIES(R, C) QTILE_TYPES(QTILE_ENTRY, R, C)
+#define QTILE_FNS(R, C) QTILE_QUICK(QTILE_TYPED, R, C)
+#define QTILE_SLOW_FNS(R, C) QTILE_SLOW(QTILE_TYPED, R, C)
+#define QTILE_ENTRIES(R, C) QTILE_QUICK(QTILE_ENTRY, R, C)
+#define QTILE_SLOW_ENTRIES(R, C) QTILE_SLOW(QTILE_ENTRY, R, C)
 
 QTILE_SHAPES(QTILE_FNS)
+QTILE_SLOW_SHAPES(QTILE_SLOW_FNS)
 
 /* [type][rows][panels] */
 static const QTileFn qtiles[LLM_DTYPE_Q6_K + 1][QTILE_ROWS + 1][QTILE_COLS + 1] = {
-	QTILE_SHAPES(QTILE_ENTRIES)};
+	QTILE_SHAPES(QTILE_ENTRIES) QTILE_SLOW_SHAPES(QTILE_SLOW_ENTRIES)};
 
 /* One tile whose last panel may be ragged: padding columns go to a scratch row, never to y. */
 static void
@@ -192,7 +210,7 @@ qtile_store(const LlmGemm *g, QTileFn fn, QTile *t, int rows, int32_t n_cols)
 static void
 qtile_drive(const LlmGemm *g)
 {
-	bool wide = g->n_rows > QTILE_ROWS;
+	bool wide = g->n_rows > QTILE_ROWS && qtiles[g->type][1][QTILE_COLS] != NULL;
 	int max_rows = wide ? QTILE_WIDE_ROWS : QTILE_ROWS;
 	int n_tiles = (g->n_rows + max_rows - 1) / max_rows;
 	QTile t = {.panel = g->panel_nbytes,
