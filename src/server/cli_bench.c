@@ -95,15 +95,15 @@ options_read(Bench *b, int argc, char **argv)
 		{"json", LLM_CLI_FLAG, &b->json},
 	};
 	int rc = llm_cli_options_read(argc, argv, table, sizeof(table) / sizeof(table[0]), usage_text);
+	bool batches_given;
 
 	if (rc >= 0)
 		return rc;
 	if (b->spec.path == NULL)
 		return llm_cli_usage_error("bench", "--model is missing");
-	if (b->batches.len == 0 && !llm_tokens_push(&b->batches, 1))
-		return llm_cli_usage_error("bench", "out of memory");
-	if (!list_finish(&b->prompts, 512, false) || !list_finish(&b->batches, 8, false) ||
-		!list_finish(&b->depths, 0, true))
+	batches_given = b->batches.len > 0;
+	if (!list_finish(&b->prompts, 512, false) || !list_finish(&b->batches, 1, false) ||
+		!list_finish(&b->depths, 0, true) || (!batches_given && !llm_tokens_push(&b->batches, 8)))
 		return llm_cli_usage_error("bench", "a list has up to 16 values");
 	return -1;
 }

@@ -212,6 +212,14 @@ test_bench(void **state)
 
 	if (getenv("LLM_ENGINE") == NULL)
 		skip();
+	report = bench_report("--prompt-tokens 0 --gen-tokens 9");
+	phases = json_object_get(report, "phases");
+	assert_int_equal(json_array_size(phases),
+					 2); /* batches of 1 and 8, unless others are asked for */
+	assert_true(number(json_array_get(phases, 0), "batch") == 1);
+	assert_true(number(json_array_get(phases, 1), "batch") == 8);
+	json_decref(report);
+
 	report = bench_report("--prompt-tokens 30,50 --batch 0");
 	phases = json_object_get(report, "phases");
 	assert_int_equal(json_array_size(phases), 2);
