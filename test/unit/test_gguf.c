@@ -54,7 +54,7 @@ good(GgufBuild *b)
 	gguf_tensor_raw(b, "cube", 3, dims, 0, b->data.len);
 	gguf_put(&b->data, matrix, sizeof(matrix));
 	gguf_pad(&b->data);
-	gguf_tensor(b, "other", 1, 256, 12, matrix, 1);
+	gguf_tensor(b, "other", 1, 256, 10, matrix, 1);
 }
 
 static LlmGguf *
@@ -182,8 +182,8 @@ tensors_are_views_of_the_file(void **state)
 	assert_int_equal(v.cols, 4);
 	assert_int_equal(v.type, LLM_DTYPE_F32);
 	assert_string_equal(v.name, "cube");
-	assert_false(llm_gguf_tensor(g, "other", &v)); /* Q4_K has no LlmDtype */
-	assert_int_equal(llm_gguf_tensor_type(g, "other"), 12);
+	assert_false(llm_gguf_tensor(g, "other", &v)); /* Q2_K has no LlmDtype */
+	assert_int_equal(llm_gguf_tensor_type(g, "other"), 10);
 	assert_int_equal(llm_gguf_tensor_type(g, "none"), -1);
 	assert_int_equal(llm_gguf_digest(g, count_call, &n_calls, digest, NULL), LLM_OK);
 	assert_int_equal(n_calls, 1);
