@@ -47,6 +47,9 @@ $(BUILD)/engine/%.o: src/%.c
 	@mkdir -p $(@D)
 	$(ENGINE_CC) $(ENGINE_CFLAGS) -MMD -MP -c -o $@ $<
 
+# Many unrolled shapes: tracking their variables would take most of the compile time.
+$(BUILD)/engine/kernels/qgemm_%.o: ENGINE_CFLAGS += -g1
+
 # The build's part of the numerics key (rule R1): sources, compiler and flags. The one file that carries
 # it is compiled again whenever any of them changes.
 ENGINE_SRCS = $(sort $(wildcard $(foreach d,$(ENGINE_DIRS),src/$(d)/*.c src/$(d)/*.h)))
