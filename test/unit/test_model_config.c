@@ -537,12 +537,12 @@ tensors_that_are_wrong_or_not_built_are_refused(void **state)
 			b->alter_tensor = "blk.0.attn_k.weight", b->alter_rows = 32, b->alter_cols = 32);
 	REFUSED(LLM_E_MODEL, "tensor \"token_embd.weight\" has 64 columns",
 			b->alter_tensor = "token_embd.weight", b->alter_rows = 48, b->alter_cols = 64);
-	REFUSED(LLM_E_UNSUPPORTED, "tensor \"blk.0.ffn_up.weight\" has type Q4_K",
+	REFUSED(LLM_E_UNSUPPORTED, "tensor \"blk.0.ffn_up.weight\" has type Q2_K",
 			b->alter_tensor = "blk.0.ffn_up.weight", b->alter_rows = 64, b->alter_cols = 32,
-			b->alter_type = 12);
-	REFUSED(LLM_E_UNSUPPORTED, "tensor \"token_embd.weight\" has type BF16",
+			b->alter_type = 10);
+	REFUSED(LLM_E_UNSUPPORTED, "tensor \"token_embd.weight\" has type I8",
 			b->alter_tensor = "token_embd.weight", b->alter_rows = 48, b->alter_cols = 32,
-			b->alter_type = 30);
+			b->alter_type = 24);
 	REFUSED(LLM_E_UNSUPPORTED, "tensor \"blk.1.ffn_norm.weight\" has type F16",
 			b->alter_tensor = "blk.1.ffn_norm.weight", b->alter_cols = 32, b->alter_type = 1);
 	REFUSED(LLM_E_UNSUPPORTED, "tensor \"blk.1.attn_q.bias\" has no place", b->more = more_bias);
