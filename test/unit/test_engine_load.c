@@ -305,6 +305,10 @@ some_request(Load *l, int i)
 		llm_engine_cancel(l->e, q.key);
 }
 
+/* Bytes in chunks that malloc keeps ready for a thread, which it counts as used: they may come late.
+ * One byte lost per ten requests would be more. */
+#define MALLOC_KEEPS 8000
+
 /* After a warm-up nothing grows over many requests. */
 static void
 memory_stays_flat(void **state)
@@ -338,7 +342,7 @@ memory_stays_flat(void **state)
 		(long long) (end_kib - warm_kib));
 	assert_true(l.n_errors > MANY_REQUESTS / 100 && l.n_done > MANY_REQUESTS / 2);
 #ifndef __SANITIZE_ADDRESS__
-	assert_true((int64_t) end.uordblks <= (int64_t) warm.uordblks);
+	assert_true((int64_t) end.uordblks - (int64_t) warm.uordblks <= MALLOC_KEEPS);
 	assert_true(end_kib - warm_kib <= 1024);
 #endif
 	load_fini(&l);
