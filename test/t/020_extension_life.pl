@@ -142,7 +142,9 @@ foreach my $batch ('on', 'off')
 	# the one deadlock that there can be, of DROP and a view on a table, and what then is there already
 	unlike($err, qr/ERROR:  (?!40P01|42710)/, 'which it does');
 	is($node->safe_psql('postgres', q{DELETE FROM said WHERE message IS NULL RETURNING state}), "both\nboth\nboth", 'under many of them');
-	is($node->safe_psql('postgres', q{SELECT DISTINCT state, message FROM said WHERE state !~ '^(42|55|3F|40P01)'}), '',
+	# a query takes no lock on its functions: PostgreSQL says so when one goes between parsing and planning
+	is($node->safe_psql('postgres', q{SELECT DISTINCT state, message FROM said WHERE state !~ '^(42|55|3F|40P01)'
+		AND message !~ '^cache lookup failed for function \\d+: '}), '',
 		'nothing fails but by what is not there');
 	$node->safe_psql('postgres', "SET client_min_messages = error; DROP EXTENSION IF EXISTS llm_infer CASCADE; $again");
 	llm_is_well($node, 'DROP and CREATE again and again');
