@@ -17,6 +17,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "kernels/tile_config.h"
 #endif
 
 #define READ_NBYTES ((size_t) 256 << 20)
@@ -148,21 +150,14 @@ PEAK_LOOP(f32_avx512, AVX512, __m512, _mm512_setzero_ps(), _mm512_set1_ps(0.5f),
 __attribute__((target("amx-tile,amx-int8"))) static void
 int8_amx(void)
 {
-	struct
-	{
-		uint8_t palette, start_row, reserved[14];
-		uint16_t row_nbytes[16];
-		uint8_t rows[16];
-	} config __attribute__((aligned(64))) = {.palette = 1};
+	LlmTileConfig config = {.palette = 1};
 
 	for (int i = 0; i < 8; i++)
 	{
 		config.rows[i] = 16;
 		config.row_nbytes[i] = 64;
 	}
-	/* gcc's intrinsic says that it reads 8 bytes, so that the other stores would go */
-	__asm__ volatile("" : : "r"(&config) : "memory");
-	_tile_loadconfig(&config); /* all tiles are zero */
+	llm_tiles_configure(&config);
 	for (int i = 0; i < TURNS; i++)
 	{
 		_tile_dpbusd(0, 4, 6);

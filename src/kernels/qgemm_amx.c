@@ -20,6 +20,7 @@
 #include "kernels/unpack_avx512.h"
 
 #include "kernels/panel_ops.h"
+#include "kernels/tile_config.h"
 
 #define AMX_FN                                                                                     \
 	__attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,"       \
@@ -29,16 +30,6 @@
 #define AMX_ROWS 16        /* rows of a tile */
 #define AMX_MIN_ROWS 16    /* fewer are faster without */
 #define AMX_BLOCK_UNITS 32 /* units of a block: 2048 K, 64 KB of weights */
-
-/* Register state of the tiles: 0-1 sums, 4-5 activations, 6-7 weights. */
-typedef struct TileConfig
-{
-	uint8_t palette;
-	uint8_t start_row;
-	uint8_t reserved[14];
-	uint16_t row_nbytes[16];
-	uint8_t rows[16];
-} TileConfig;
 
 /* A block of K of a pair of panels, unpacked; the inner indices are half, panel. */
 typedef struct Block
@@ -60,19 +51,18 @@ typedef struct Rows
 	size_t ldy;         /* floats between rows */
 } Rows;
 
+/* Tiles 0-1 hold sums, 4-5 activations, 6-7 weights. */
 AMX_FN void
 tiles_configure(void)
 {
-	TileConfig c __attribute__((aligned(64))) = {.palette = 1};
+	LlmTileConfig c = {.palette = 1};
 
 	for (int i = 0; i < 8; i++)
 	{
 		c.rows[i] = i < 6 ? AMX_ROWS : 8;
 		c.row_nbytes[i] = i == 4 || i == 5 ? 32 : 64;
 	}
-	/* gcc's intrinsic says that it reads 8 bytes, so that the other stores could go */
-	__asm__ volatile("" : : "r"(&c) : "memory");
-	_tile_loadconfig(&c);
+	llm_tiles_configure(&c);
 }
 
 /* Signed bytes, as the tiles' products want them. */
