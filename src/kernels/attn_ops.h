@@ -443,4 +443,39 @@ op_attn_split(const LlmAttnSplit *s)
 		attn_all_passes(s);
 }
 
+VEC_FN void
+op_attn_fold(const LlmAttnParts *p, float *m, float *l, float *o)
+{
+	for (int32_t i = 0; i < p->n; i += 8)
+	{
+		int32_t n = p->n - i < 8 ? p->n - i : 8;
+		size_t at = (size_t) i * (size_t) p->apart, next = (size_t) p->apart;
+		_Alignas(64) float x[16] = {0};
+
+		for (int32_t k = 0; k < n; k++)
+		{
+			float part = p->m[at + (size_t) k * next], top = *m > part ? *m : part;
+
+			x[k] = *m - top;
+			x[8 + k] = part - top;
+			*m = top;
+		}
+		vf_store(x, vf_exp(vf_load(x)));
+		for (int32_t k = 0; k < n; k++)
+			*l = fmaf(*l, x[k], p->l[at + (size_t) k * next] * x[8 + k]);
+		for (int32_t c = 0; c < p->v_stride; c += 16)
+		{
+			vf sum = vf_load(o + c);
+
+			for (int32_t k = 0; k < n; k++)
+			{
+				const float *part = p->o + (at + (size_t) k * next) * (size_t) p->v_stride + c;
+
+				sum = vf_fma(sum, vf_set1(x[k]), vf_mul(vf_load(part), vf_set1(x[8 + k])));
+			}
+			vf_store(o + c, sum);
+		}
+	}
+}
+
 #endif

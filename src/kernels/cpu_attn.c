@@ -1,27 +1,20 @@
 /*
- * kernels/cpu_attn.c - the phases of attention: rotary table, turn and store, attend.
+ * kernels/cpu_attn.c - the phase of attention.
  *
  * An attention item is one KV head and one block of rows (cpu_blocks.c). It walks the splits that its
  * rows see in ascending order, first those whose page is the same for all rows, then each sequence's
  * own; every row folds the splits that it sees, in this order. Which rows share an item changes no
  * bit (rule R7). Threads take items as they come, late rows first, because they see the most. The heads
  * of a block come one after the other, as they lie in memory, and each item fetches the first page of
- * the next: with short contexts there is little else to fetch ahead of.
+ * the next: with short contexts there is little else to fetch ahead of. Steps of one row per sequence
+ * give even shares instead (below).
  */
 #include "kernels/cpu_state.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "kernels/rope.h"
-
-#define K_LANES 16 /* tokens whose K values lie side by side (kernels/kv_pages.h) */
-
-#if defined(__x86_64__)
-#define FETCH_FN __attribute__((target("prfchw"))) static
-#else
-#define FETCH_FN static
-#endif
+#define K_LANES LLM_LANES /* tokens whose K values lie side by side (kernels/kv_pages.h) */
 
 /* One item at work. */
 typedef struct AttnItem
@@ -33,115 +26,6 @@ typedef struct AttnItem
 	int32_t per_row; /* query vectors of a row */
 	int32_t next;    /* the item after this one, or -1: most likely the thread's own next */
 } AttnItem;
-
-void
-llm_cpu_run_rope_table(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
-{
-	int64_t n = op->out->rows;
-
-	for (int64_t r = n * tid / n_threads; r < n * (tid + 1) / n_threads; r++)
-	{
-		float *table = op->out->f + r * op->out->ld;
-
-		llm_rope_table(op->rope, dev->batch->pos[r], table, table + op->rope->n_dims);
-	}
-}
-
-/* Head h of row r of a packed q | k | v: turn it and put it where it belongs. */
-static void
-rope_head(LlmCpuDevice *dev, LlmCpuOp *op, int64_t r, int32_t h, float *tmp)
-{
-	const LlmAttn *a = &op->attn;
-	const LlmKernels *kernels = dev->kernels;
-	const float *x = op->in->f + r * op->in->ld;
-	const float *table = op->in2 != NULL ? op->in2->f + r * op->in2->ld : NULL;
-	int32_t n_dims = op->in2 != NULL ? op->rope->n_dims : 0;
-	const float *sn = table != NULL ? table + n_dims : NULL;
-	bool pairs = op->rope != NULL && op->rope->interleaved != 0;
-	int32_t slot = dev->batch->slot[a->kv_group][r];
-	int32_t page = slot / LLM_PAGE_TOKENS, t = slot % LLM_PAGE_TOKENS;
-	int32_t kv_head = (h - a->n_heads) % a->n_kv_heads;
-	uint8_t *head;
-	LlmKvVector to;
-	bool good;
-
-	if (h < a->n_heads)
-	{
-		kernels->rope(x + h * a->head_dim, table, sn, a->head_dim, n_dims, pairs,
-					  op->out->f + r * op->out->ld + h * a->head_dim);
-		return;
-	}
-	head = llm_kv_pages_head(op->kv, page, a->layer, kv_head);
-	x += a->n_heads * a->head_dim;
-	if (h < a->n_heads + a->n_kv_heads)
-	{
-		kernels->rope(x + kv_head * a->head_dim, table, sn, a->head_dim, n_dims, pairs, tmp);
-		to = llm_kv_pages_k(op->kv, head, t);
-		good = kernels->kv_store(tmp, a->head_dim, op->kv->group.k_type, LLM_LANES, to.values,
-								 to.scale);
-	}
-	else
-	{
-		x += a->n_kv_heads * a->head_dim + kv_head * a->v_dim;
-		to = llm_kv_pages_v(op->kv, head, t);
-		good = kernels->kv_store(x, a->v_dim, op->kv->group.v_type, 1, to.values, to.scale);
-	}
-	if (!good)
-		atomic_store_explicit(&dev->spoiled_rows[r], true, memory_order_relaxed);
-}
-
-/* Fetch lines that are about to be written. */
-FETCH_FN void
-lines_fetch(const void *p, size_t nbytes)
-{
-	for (size_t i = 0; i < nbytes; i += 64)
-		__builtin_prefetch((const uint8_t *) p + i, 1, 3);
-}
-
-/* Fetch what row r will write. One K vector is spread over the lines of its 16 tokens, in a page that
- * was not touched since the step before: without this, every line is waited for. */
-static void
-row_fetch(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
-{
-	const LlmKvPages *kv = op->kv;
-	int32_t slot = dev->batch->slot[op->attn.kv_group][r];
-	int32_t t = slot % LLM_PAGE_TOKENS;
-	size_t k_nbytes = (size_t) op->attn.head_dim * llm_kv_type_nbytes(kv->group.k_type) * K_LANES;
-	size_t v_nbytes = (size_t) op->attn.v_dim * llm_kv_type_nbytes(kv->group.v_type);
-
-	for (int32_t h = 0; h < op->attn.n_kv_heads; h++)
-	{
-		uint8_t *head = llm_kv_pages_head(kv, slot / LLM_PAGE_TOKENS, op->attn.layer, h);
-
-		lines_fetch(llm_kv_pages_k(kv, head, t / K_LANES * K_LANES).values, k_nbytes);
-		lines_fetch(llm_kv_pages_v(kv, head, t).values, v_nbytes);
-	}
-}
-
-/* Row r + 1 writes other lines of K than row r. */
-static bool
-lines_end(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
-{
-	const int32_t *slot = dev->batch->slot[op->attn.kv_group];
-
-	return slot[r] / K_LANES != slot[r + 1] / K_LANES;
-}
-
-void
-llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
-{
-	int64_t per_row = op->attn.n_heads + 2 * op->attn.n_kv_heads;
-	int64_t n = per_row * op->in->rows, end = n * (tid + 1) / n_threads;
-
-	for (int64_t i = n * tid / n_threads; i < end; i++)
-	{
-		int64_t r = i / per_row;
-
-		if (i % per_row == 0 && i + per_row < end && lines_end(dev, op, r))
-			row_fetch(dev, op, r + 1);
-		rope_head(dev, op, r, (int32_t) (i % per_row), dev->scratch[tid].row);
-	}
-}
 
 /* First position that a row sees. */
 static int32_t
@@ -175,13 +59,14 @@ ranges_set(const AttnItem *it, const LlmCpuRun *run, int32_t split, int32_t v)
 
 /* First and last split that any row of the run sees. */
 static void
-splits_of(const AttnItem *it, const LlmCpuRun *run, int32_t *first, int32_t *last)
+splits_of(const LlmCpuDevice *dev, const LlmAttn *a, const LlmCpuRun *run, int32_t *first,
+		  int32_t *last)
 {
 	int32_t lo = INT32_MAX, hi = 0;
 
 	for (int32_t r = run->row0; r < run->row0 + run->n_rows; r++)
 	{
-		int32_t begin = row_first(it->dev, &it->op->attn, r), pos = it->dev->batch->pos[r];
+		int32_t begin = row_first(dev, a, r), pos = dev->batch->pos[r];
 
 		lo = begin < lo ? begin : lo;
 		hi = pos > hi ? pos : hi;
@@ -201,8 +86,8 @@ run_begin(const AttnItem *it, const LlmCpuRun *run, int32_t v)
 		for (int32_t g = 0; g < it->per_row; g++, v++)
 		{
 			it->s->q[v] = in->f + (int64_t) r * in->ld + (it->kv_head * it->per_row + g) * head_dim;
-			it->s->m[v] = -INFINITY;
-			it->s->l[v] = 0.0f;
+			it->s->sums.m[v] = -INFINITY;
+			it->s->sums.l[v] = 0.0f;
 		}
 }
 
@@ -220,8 +105,8 @@ run_finish(const AttnItem *it, const LlmCpuRun *run, int32_t v)
 			int32_t col = (it->kv_head * it->per_row + g) * v_dim;
 			float *y = out->f + r * out->ld + col;
 
-			kernels->attn_finish(it->s->o + (size_t) v * (size_t) it->op->kv->v_stride, it->s->l[v],
-								 v_dim, y);
+			kernels->attn_finish(it->s->sums.o + (size_t) v * (size_t) it->op->kv->v_stride,
+								 it->s->sums.l[v], v_dim, y);
 			if ((out->forms & LLM_ACT_Q8) != 0 && v_dim % LLM_Q8_UNIT == 0)
 				kernels->quantise(y, v_dim, out->q + r * out->n_units + col / LLM_Q8_UNIT);
 		}
@@ -266,49 +151,73 @@ item_ahead(const AttnItem *it)
 	if (it->next < 0)
 		return (AttnAhead){NULL, 0};
 	run = &it->dev->runs[block_of(it->dev, it->next, n_kv_heads)->run0];
-	splits_of(it, run, &first, &last);
+	splits_of(it->dev, &it->op->attn, run, &first, &last);
 	return split_ahead(it, run->seq, first, it->next % n_kv_heads);
 }
 
-/* Splits first .. last of a sequence's table for n_q query vectors from v on: those of n_runs runs. */
+/* Splits first .. last of a sequence's table for the query vectors of some runs. */
+typedef struct AttnWalk
+{
+	const LlmCpuRun *runs;
+	int32_t n_runs;
+	int32_t first;
+	int32_t last;
+	int32_t v; /* first of the n_q vectors */
+	int32_t n_q;
+	LlmCpuSums sums; /* of them */
+	int32_t
+		apart; /* vectors from the sums of one split to those of the next; 0 = they are folded */
+	AttnAhead after; /* what comes after the last split */
+} AttnWalk;
+
 static void
-splits_run(const AttnItem *it, const LlmCpuRun *runs, int32_t n_runs, int32_t first, int32_t last,
-		   int32_t v, int32_t n_q, AttnAhead after)
+splits_run(const AttnItem *it, const AttnWalk *w)
 {
 	const LlmAttn *a = &it->op->attn;
 	const LlmKvPages *kv = it->op->kv;
-	AttnAhead at = first <= last ? split_ahead(it, runs->seq, first, it->kv_head) : after;
+	int32_t seq = w->runs->seq;
+	AttnAhead at = w->first <= w->last ? split_ahead(it, seq, w->first, it->kv_head) : w->after;
 	LlmAttnSplit split = {.k_type = kv->group.k_type,
 						  .v_type = kv->group.v_type,
 						  .k_dim = a->head_dim,
 						  .v_stride = kv->v_stride,
 						  .scale = a->scale,
 						  .softcap = a->softcap,
-						  .n_q = n_q,
-						  .q = it->s->q + v,
-						  .lo = it->s->lo + v,
-						  .hi = it->s->hi + v,
-						  .m = it->s->m + v,
-						  .l = it->s->l + v,
-						  .o = it->s->o + (size_t) v * (size_t) kv->v_stride};
+						  .n_q = w->n_q,
+						  .q = it->s->q + w->v,
+						  .lo = it->s->lo + w->v,
+						  .hi = it->s->hi + w->v,
+						  .m = w->sums.m,
+						  .l = w->sums.l,
+						  .o = w->sums.o};
 
-	for (int32_t i = first; i <= last; i++)
+	for (int32_t i = w->first; i <= w->last; i++)
 	{
-		AttnAhead next = i < last ? split_ahead(it, runs->seq, i + 1, it->kv_head) : after;
-		int32_t to = v;
+		AttnAhead next = i < w->last ? split_ahead(it, seq, i + 1, it->kv_head) : w->after;
+		int32_t to = w->v;
 
 		split.k = at.k;
 		split.v = at.k + kv->k_nbytes;
 		split.next_k = next.k;
 		split.next_k_nbytes = next.nbytes;
-		for (int32_t k = 0; k < n_runs; k++)
+		for (int32_t k = 0; k < w->n_runs; k++)
 		{
-			ranges_set(it, &runs[k], i, to);
-			to += runs[k].n_rows * it->per_row;
+			ranges_set(it, &w->runs[k], i, to);
+			to += w->runs[k].n_rows * it->per_row;
 		}
 		it->dev->kernels->attn_split(&split);
+		split.m += w->apart;
+		split.l += w->apart;
+		split.o += (size_t) w->apart * (size_t) kv->v_stride;
 		at = next;
 	}
+}
+
+/* The sums of vectors from v on. */
+static LlmCpuSums
+sums_at(const LlmCpuSums *s, int32_t v, int32_t v_stride)
+{
+	return (LlmCpuSums){s->m + v, s->l + v, s->o + (size_t) v * (size_t) v_stride};
 }
 
 /* The first split of a run that is not shared. */
@@ -317,7 +226,7 @@ own_first(const AttnItem *it, const LlmCpuRun *run, int32_t n_shared)
 {
 	int32_t first, last;
 
-	splits_of(it, run, &first, &last);
+	splits_of(it->dev, &it->op->attn, run, &first, &last);
 	return first > n_shared ? first : n_shared;
 }
 
@@ -334,28 +243,234 @@ item_run(const AttnItem *it, const LlmCpuBlock *block)
 	for (int32_t i = 0; i < block->n_runs; i++)
 	{
 		run_begin(it, &runs[i], v);
-		splits_of(it, &runs[i], &first, &last);
+		splits_of(it->dev, &it->op->attn, &runs[i], &first, &last);
 		first_shared = first < first_shared ? first : first_shared;
 		v += runs[i].n_rows * it->per_row;
 	}
-	memset(it->s->o, 0, (size_t) n_q * (size_t) it->op->kv->v_stride * sizeof(float));
+	memset(it->s->sums.o, 0, (size_t) n_q * (size_t) it->op->kv->v_stride * sizeof(float));
 	if (first_shared < n_shared)
-		splits_run(it, runs, block->n_runs, first_shared, n_shared - 1, 0, n_q,
-				   (AttnAhead){NULL, 0});
+		splits_run(it, &(AttnWalk){.runs = runs,
+								   .n_runs = block->n_runs,
+								   .first = first_shared,
+								   .last = n_shared - 1,
+								   .n_q = n_q,
+								   .sums = it->s->sums});
 	v = 0;
 	for (int32_t i = 0; i < block->n_runs; i++)
 	{
 		const LlmCpuRun *next = i + 1 < block->n_runs ? &runs[i + 1] : NULL;
 
-		splits_of(it, &runs[i], &first, &last);
+		splits_of(it->dev, &it->op->attn, &runs[i], &first, &last);
 		after = next == NULL
 					? item_ahead(it)
 					: split_ahead(it, next->seq, own_first(it, next, n_shared), it->kv_head);
-		splits_run(it, &runs[i], 1, first > n_shared ? first : n_shared, last, v,
-				   runs[i].n_rows * it->per_row, after);
+		splits_run(it, &(AttnWalk){.runs = &runs[i],
+								   .n_runs = 1,
+								   .first = first > n_shared ? first : n_shared,
+								   .last = last,
+								   .v = v,
+								   .n_q = runs[i].n_rows * it->per_row,
+								   .sums = sums_at(&it->s->sums, v, it->op->kv->v_stride),
+								   .after = after});
 		run_finish(it, &runs[i], v);
 		v += runs[i].n_rows * it->per_row;
 	}
+}
+
+/*
+ * Even shares, for steps of one row per sequence. All splits of all heads of all blocks, in this order,
+ * are cut into one range per thread, so that one long sequence keeps every thread busy. A head that a
+ * range cuts has its first splits folded by the thread whose range ends in it; the others leave the sums
+ * of every split apart. Who does the last split folds these in ascending order: the same operations in
+ * the same order as one thread's, so the same bits.
+ */
+
+/* The part of a block's head that a thread does. */
+typedef struct AttnPiece
+{
+	int32_t block;
+	int32_t kv_head;
+	int32_t first; /* split that the row sees first */
+	int32_t n;     /* splits that it sees */
+	int32_t begin; /* those of the piece, counted from the first */
+	int32_t end;
+} AttnPiece;
+
+/* First split of a thread's range. */
+static int64_t
+range_begin(const LlmCpuOp *op, int tid, int n_threads)
+{
+	return op->n_splits * tid / n_threads;
+}
+
+/* The splits that the row of a block sees. */
+static void
+piece_block(const LlmCpuDevice *dev, const LlmCpuOp *op, AttnPiece *p, int32_t block)
+{
+	int32_t last;
+
+	p->block = block;
+	p->kv_head = 0;
+	splits_of(dev, &op->attn, &dev->runs[dev->blocks[block].run0], &p->first, &last);
+	p->n = last - p->first + 1;
+}
+
+/* The piece that begins at split `at` of the range up to `end`. */
+static AttnPiece
+piece_at(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t at, int64_t end)
+{
+	int32_t n_heads = op->attn.n_kv_heads;
+	AttnPiece p;
+
+	piece_block(dev, op, &p, 0);
+	for (; at >= (int64_t) p.n * n_heads; piece_block(dev, op, &p, p.block + 1))
+	{
+		at -= (int64_t) p.n * n_heads;
+		end -= (int64_t) p.n * n_heads;
+	}
+	p.kv_head = (int32_t) (at / p.n);
+	p.begin = (int32_t) (at % p.n);
+	p.end = end - at < p.n - p.begin ? p.begin + (int32_t) (end - at) : p.n;
+	return p;
+}
+
+/* The piece after p, when `left` > 0 splits of the range are left. */
+static AttnPiece
+piece_next(const LlmCpuDevice *dev, const LlmCpuOp *op, AttnPiece p, int64_t left)
+{
+	if (p.kv_head + 1 < op->attn.n_kv_heads)
+		p.kv_head++;
+	else
+		piece_block(dev, op, &p, p.block + 1);
+	p.begin = 0;
+	p.end = left < p.n ? (int32_t) left : p.n;
+	return p;
+}
+
+/* Fold what the threads after `owner` have left of a head, which ends at split `end` of all, into the
+ * sums of the owner. it: with the owner's scratch. */
+static void
+parts_fold(const AttnItem *it, int owner, int64_t end, int n_threads)
+{
+	int32_t v_stride = it->op->kv->v_stride;
+
+	for (int t = owner + 1; t < n_threads && range_begin(it->op, t, n_threads) < end; t++)
+	{
+		int64_t begin = range_begin(it->op, t, n_threads);
+		int64_t stop = range_begin(it->op, t + 1, n_threads);
+		LlmAttnParts parts = {.n = (int32_t) ((stop < end ? stop : end) - begin),
+							  .apart = it->per_row,
+							  .v_stride = v_stride};
+
+		for (int32_t v = 0; v < it->per_row; v++)
+		{
+			LlmCpuSums from = sums_at(&it->dev->scratch[t].parts, v, v_stride);
+			LlmCpuSums to = sums_at(&it->s->sums, v, v_stride);
+
+			parts.m = from.m;
+			parts.l = from.l;
+			parts.o = from.o;
+			it->dev->kernels->attn_fold(&parts, to.m, to.l, to.o);
+		}
+	}
+}
+
+/* A piece is done, whose first split is `at` of all: if it was the head's last, give the results. */
+static void
+piece_done(AttnItem *it, const AttnPiece *p, int64_t at, int n_threads)
+{
+	const LlmCpuRun *run = &it->dev->runs[it->dev->blocks[p->block].run0];
+	int64_t head = at - p->begin;
+	int owner = (int) (((head + 1) * n_threads - 1) / it->op->n_splits);
+	LlmCpuScratch *s = &it->dev->scratch[owner];
+	int32_t n = p->end - p->begin;
+
+	if (n < p->n)
+	{
+		if (atomic_fetch_add(&s->n_done, n) + n < p->n)
+			return;
+		atomic_store(&s->n_done, 0);
+		it->s = s;
+		parts_fold(it, owner, head + p->n, n_threads);
+	}
+	run_finish(it, run, 0);
+}
+
+/* The splits of a piece, folded from the head's first one on, else each apart. */
+static void
+piece_run(const AttnItem *it, const AttnPiece *p, AttnAhead after)
+{
+	const LlmCpuRun *run = &it->dev->runs[it->dev->blocks[p->block].run0];
+	bool apart = p->begin > 0;
+	size_t n_sums = (size_t) (apart ? (p->end - p->begin) : 1) * (size_t) it->per_row;
+	AttnWalk w = {.runs = run,
+				  .n_runs = 1,
+				  .first = p->first + p->begin,
+				  .last = p->first + p->end - 1,
+				  .n_q = it->per_row,
+				  .sums = apart ? it->s->parts : it->s->sums,
+				  .apart = apart ? it->per_row : 0,
+				  .after = after};
+
+	run_begin(it, run, 0);
+	for (size_t i = 0; apart && i < n_sums; i++)
+	{
+		w.sums.m[i] = -INFINITY;
+		w.sums.l[i] = 0.0f;
+	}
+	memset(w.sums.o, 0, n_sums * (size_t) it->op->kv->v_stride * sizeof(float));
+	splits_run(it, &w);
+}
+
+/* A thread's range. */
+static void
+range_run(LlmCpuDevice *dev, const LlmCpuOp *op, int tid, int n_threads)
+{
+	int64_t at = range_begin(op, tid, n_threads), end = range_begin(op, tid + 1, n_threads);
+	AttnPiece p = piece_at(dev, op, at, end), next;
+
+	for (; at < end; at += p.end - p.begin, p = next)
+	{
+		int64_t left = end - at - (p.end - p.begin);
+		AttnItem it = {.dev = dev,
+					   .op = op,
+					   .s = &dev->scratch[tid],
+					   .kv_head = p.kv_head,
+					   .per_row = op->attn.n_heads / op->attn.n_kv_heads};
+		AttnAhead after = {NULL, 0};
+
+		if (left > 0)
+		{
+			next = piece_next(dev, op, p, left);
+			after = split_ahead(&it, dev->runs[dev->blocks[next.block].run0].seq, next.first,
+								next.kv_head);
+		}
+		piece_run(&it, &p, after);
+		piece_done(&it, &p, at, n_threads);
+	}
+}
+
+void
+llm_cpu_attention_share(const LlmCpuDevice *dev, LlmCpuOp *op)
+{
+	int32_t n_heads = op->attn.n_kv_heads, most = 0;
+	int64_t n = 0, o = (int64_t) (op->attn.n_heads / n_heads) * op->kv->v_stride;
+
+	op->n_splits = 0;
+	if (dev->n_blocks < dev->batch->n_rows)
+		return;
+	for (int32_t b = 0; b < dev->n_blocks; b++)
+	{
+		AttnPiece p;
+
+		piece_block(dev, op, &p, b);
+		n += (int64_t) p.n * n_heads;
+		most = p.n > most ? p.n : most;
+	}
+	most = (n + 1) / 2 < most - 1 ? (int32_t) ((n + 1) / 2)
+								  : most - 1; /* that one thread leaves apart */
+	if (most * o <= LLM_CPU_PART_FLOATS)
+		op->n_splits = n;
 }
 
 /* Items that a thread takes at a time: so many that it mostly knows its next one, so few that threads
@@ -374,6 +489,11 @@ llm_cpu_run_attention(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 	int32_t n_heads = op->attn.n_kv_heads, n = dev->n_blocks * n_heads;
 	int32_t take = items_take(n, n_threads);
 
+	if (op->n_splits > 0)
+	{
+		range_run(dev, op, tid, n_threads);
+		return;
+	}
 	for (int32_t at = atomic_fetch_add(&op->next, take); at < n;
 		 at = atomic_fetch_add(&op->next, take))
 		for (int32_t i = at; i < at + take && i < n; i++)

@@ -104,7 +104,7 @@ llm_cpu_run_linear_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
 	const LlmLinear *l = op->linear;
 	const LlmCpuAct *in = op->in, *out = op->out;
-	float *y = dev->scratch[tid].o;
+	float *y = dev->scratch[tid].sums.o;
 	int32_t panels = LLM_Q8_UNIT / LLM_LANES, ldy = 2 * LLM_Q8_UNIT;
 	int32_t step = dev->max_o / ldy < 128 ? dev->max_o / ldy : 128;
 

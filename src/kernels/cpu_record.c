@@ -297,6 +297,7 @@ llm_cpu_attention(LlmDevice *d, LlmAct q, const LlmAttn *attn, LlmAct out)
 	op = phase(dev, LLM_CPU_ATTENTION, llm_cpu_run_attention, in, o);
 	op->attn = *attn;
 	op->kv = kv;
+	llm_cpu_attention_share(dev, op);
 	attention_count(dev, op);
 	if (attn->v_dim % LLM_Q8_UNIT != 0) /* else each head quantises its own units */
 		quantise_phase(dev, o);

@@ -20,8 +20,9 @@
 #include "tensor/device.h"
 
 #define LLM_CPU_ACTS_MAX 128
-#define LLM_CPU_OPS_MAX 16384 /* phases of a step: 512 layers of up to 32 */
-#define LLM_CPU_BLOCK_ROWS 64 /* most rows in one attention item */
+#define LLM_CPU_OPS_MAX 16384         /* phases of a step: 512 layers of up to 32 */
+#define LLM_CPU_BLOCK_ROWS 64         /* most rows in one attention item */
+#define LLM_CPU_PART_FLOATS (1 << 19) /* value sums of single splits that a thread can keep */
 
 /* An activation of the step. */
 typedef struct LlmCpuAct
@@ -70,6 +71,7 @@ typedef struct LlmCpuOp
 	LlmKvPages *kv;
 	const LlmSampling *sampling;
 	_Atomic int32_t next; /* work items taken, where threads take them as they come */
+	int64_t n_splits;     /* attention in even shares: of all heads; 0 = items as they come */
 	double nbytes;        /* weights and KV read */
 	double ops;           /* multiply-adds counted as two */
 } LlmCpuOp;
@@ -91,15 +93,23 @@ typedef struct LlmCpuBlock
 	int32_t n_shared[LLM_KV_GROUPS_MAX]; /* leading pages that all runs have in common; 0 for one */
 } LlmCpuBlock;
 
+/* Running sums of query vectors (rule R7). */
+typedef struct LlmCpuSums
+{
+	float *m; /* maxima */
+	float *l; /* sums of weights */
+	float *o; /* [][v_stride] value sums */
+} LlmCpuSums;
+
 /* Scratch of one thread. */
 typedef struct LlmCpuScratch
 {
 	LlmSampler *sampler;
 	double waited[LLM_CPU_N_KINDS]; /* seconds at the barriers after phases of each kind */
 	float *row;                     /* [max_cols] one row between two operations */
-	float *o;                       /* value sums of an attention item */
-	float *m;                       /* [n_q] maxima */
-	float *l;                       /* [n_q] sums */
+	LlmCpuSums sums;                /* [n_q] of an attention item */
+	LlmCpuSums parts;               /* of single splits that await their fold */
+	_Atomic int32_t n_done;         /* splits done of the head that the thread began last */
 	int32_t *lo;                    /* [n_q] visible range in a split */
 	int32_t *hi;                    /* [n_q] */
 	const float **q;                /* [n_q] query vectors */
@@ -187,10 +197,12 @@ void llm_cpu_run_quantise(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_thread
 void llm_cpu_run_gather(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
 void llm_cpu_run_sample(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
 
-/* ---- cpu_attn.c: the phases of attention ---- */
+/* ---- cpu_rope.c, cpu_attn.c: the phases of attention ---- */
 
 void llm_cpu_run_rope_table(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
 void llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
 void llm_cpu_run_attention(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+/* Let threads have even shares of an attention phase where they can. */
+void llm_cpu_attention_share(const LlmCpuDevice *dev, LlmCpuOp *op);
 
 #endif

@@ -71,7 +71,8 @@ scratch_create(LlmCpuDevice *dev)
 	size_t row = round_up((max_cols + LLM_Q8_UNIT) * sizeof(float));
 	size_t o = round_up(max_o * sizeof(float));
 	size_t q4 = round_up(max_q * sizeof(float)), q8 = round_up(max_q * sizeof(void *));
-	size_t one = row + o + 4 * q4 + q8;
+	size_t parts_o = LLM_CPU_PART_FLOATS * sizeof(float), parts = parts_o / LLM_LANES;
+	size_t one = row + o + 4 * q4 + q8 + parts_o + 2 * parts;
 	int n_threads = llm_pool_threads(dev->pool);
 
 	dev->scratch = calloc((size_t) n_threads, sizeof(*dev->scratch));
@@ -87,12 +88,15 @@ scratch_create(LlmCpuDevice *dev)
 		uint8_t *p = dev->scratch_data + one * (size_t) i;
 
 		s->row = (float *) p;
-		s->o = (float *) (p += row);
-		s->m = (float *) (p += o);
-		s->l = (float *) (p += q4);
+		s->sums.o = (float *) (p += row);
+		s->sums.m = (float *) (p += o);
+		s->sums.l = (float *) (p += q4);
 		s->lo = (int32_t *) (p += q4);
 		s->hi = (int32_t *) (p += q4);
-		s->q = (const float **) (p + q4);
+		s->q = (const float **) (p += q4);
+		s->parts.o = (float *) (p += q8);
+		s->parts.m = (float *) (p += parts_o);
+		s->parts.l = (float *) (p + parts);
 	}
 	return true;
 }

@@ -77,6 +77,17 @@ typedef struct LlmAttnSplit
 	float *o;              /* [n_q][v_stride] running value sum */
 } LlmAttnSplit;
 
+/* Sums of one vector over some splits, made apart: by attn_split from empty ones. */
+typedef struct LlmAttnParts
+{
+	int32_t n;        /* splits, ascending */
+	int32_t apart;    /* elements of m and l, vectors of o, from split to split */
+	int32_t v_stride; /* as in LlmAttnSplit */
+	const float *m;
+	const float *l;
+	const float *o;
+} LlmAttnParts;
+
 typedef struct LlmKernels
 {
 	const char *isa;
@@ -102,6 +113,8 @@ typedef struct LlmKernels
 					 float *scale);
 	/* Scores, softmax and value product of one split, then one step of the left fold (rule R7). */
 	void (*attn_split)(const LlmAttnSplit *s);
+	/* Fold them into the running sums of the vector, as attn_split would have: the same bits. */
+	void (*attn_fold)(const LlmAttnParts *p, float *m, float *l, float *o);
 	/* out = o / l for one vector of n values. */
 	void (*attn_finish)(const float *o, float l, int32_t n, float *out);
 } LlmKernels;

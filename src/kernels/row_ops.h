@@ -276,6 +276,7 @@ op_attn_finish(const float *o, float l, int32_t n, float *out)
 /* The members of an LlmKernels that this file and attn_ops.h give. */
 #define ROW_KERNELS                                                                                \
 	.quantise = op_quantise, .rms_norm = op_rms_norm, .silu_gate = op_silu_gate, .rope = op_rope,  \
-	.kv_store = op_kv_store, .attn_split = op_attn_split, .attn_finish = op_attn_finish
+	.kv_store = op_kv_store, .attn_split = op_attn_split, .attn_fold = op_attn_fold,               \
+	.attn_finish = op_attn_finish
 
 #endif

@@ -15,10 +15,10 @@
 #include "kernel_data.h"
 #include "tensor/half.h"
 
-#define N_SPLITS 3
+#define N_SPLITS 10
 #define MAX_Q 13
 
-/* Three splits, their queries, and the folded state. */
+/* Some splits, their queries, and the folded state. */
 typedef struct Attention
 {
 	LlmAttnSplit s;
@@ -109,9 +109,10 @@ attention_fini(Attention *a)
 	free(a->o);
 }
 
-/* All splits, query vectors begin..end; results stay in m, l, o. */
+/* Splits j0 .. j1 of query vectors begin..end, folded into m, l, o. */
 static void
-attention_run(Attention *a, const LlmKernels *kernels, int32_t begin, int32_t end)
+attention_splits(Attention *a, const LlmKernels *kernels, int32_t begin, int32_t end, int j0,
+				 int j1)
 {
 	LlmAttnSplit s = a->s;
 
@@ -122,13 +123,7 @@ attention_run(Attention *a, const LlmKernels *kernels, int32_t begin, int32_t en
 	s.m = a->m + begin;
 	s.l = a->l + begin;
 	s.o = a->o + begin * s.v_stride;
-	for (int32_t i = begin; i < end; i++)
-	{
-		a->m[i] = -INFINITY;
-		a->l[i] = 0.0f;
-		memset(a->o + i * s.v_stride, 0, (size_t) s.v_stride * 4);
-	}
-	for (int j = 0; j < N_SPLITS; j++)
+	for (int j = j0; j < j1; j++)
 	{
 		s.k = a->k[j];
 		s.v = a->v[j];
@@ -141,6 +136,54 @@ attention_run(Attention *a, const LlmKernels *kernels, int32_t begin, int32_t en
 		}
 		kernels->attn_split(&s);
 	}
+}
+
+/* No sums yet. */
+static void
+attention_begin(Attention *a, int32_t begin, int32_t end)
+{
+	for (int32_t i = begin; i < end; i++)
+	{
+		a->m[i] = -INFINITY;
+		a->l[i] = 0.0f;
+		memset(a->o + i * a->s.v_stride, 0, (size_t) a->s.v_stride * 4);
+	}
+}
+
+/* All splits, query vectors begin..end; results stay in m, l, o. */
+static void
+attention_run(Attention *a, const LlmKernels *kernels, int32_t begin, int32_t end)
+{
+	attention_begin(a, begin, end);
+	attention_splits(a, kernels, begin, end, 0, N_SPLITS);
+}
+
+/* The same with the splits from j0 on made apart and folded afterwards. */
+static void
+attention_run_apart(Attention *a, const LlmKernels *kernels, int j0)
+{
+	int32_t n_q = a->s.n_q, stride = a->s.v_stride;
+	float m[N_SPLITS * MAX_Q], l[N_SPLITS * MAX_Q];
+	float *o = aligned((size_t) (N_SPLITS * n_q * stride) * 4);
+
+	for (int j = j0; j < N_SPLITS; j++)
+	{
+		attention_begin(a, 0, n_q);
+		attention_splits(a, kernels, 0, n_q, j, j + 1);
+		memcpy(m + j * n_q, a->m, (size_t) n_q * 4);
+		memcpy(l + j * n_q, a->l, (size_t) n_q * 4);
+		memcpy(o + j * n_q * stride, a->o, (size_t) (n_q * stride) * 4);
+	}
+	attention_begin(a, 0, n_q);
+	attention_splits(a, kernels, 0, n_q, 0, j0);
+	for (int32_t i = 0; i < n_q; i++)
+	{
+		int32_t at = j0 * n_q + i, n = a->pos[i] / 64 + 1 - j0; /* splits that it sees */
+		LlmAttnParts p = {n < 0 ? 0 : n, n_q, stride, m + at, l + at, o + at * stride};
+
+		kernels->attn_fold(&p, a->m + i, a->l + i, a->o + i * stride);
+	}
+	free(o);
 }
 
 /* o / l of one query vector in double. */
@@ -208,6 +251,13 @@ check_attention(Attention *a)
 			attention_run(a, all[j], i, i + 1);
 		assert_memory_equal(a->o, o, (size_t) (n_q * stride) * 4);
 		assert_memory_equal(a->l, l, (size_t) n_q * 4);
+		for (int j0 = 0; a->window == 0 && j0 < N_SPLITS; j0++)
+		{
+			attention_run_apart(a, all[j], j0);
+			assert_memory_equal(a->o, o, (size_t) (n_q * stride) * 4);
+			assert_memory_equal(a->l, l, (size_t) n_q * 4);
+			assert_memory_equal(a->m, m, (size_t) n_q * 4);
+		}
 	}
 	free(o);
 }

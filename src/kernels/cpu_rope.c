@@ -1,0 +1,126 @@
+/*
+ * kernels/cpu_rope.c - the phases before attention: the rotary table, and turning and storing.
+ *
+ * Keys are stored turned and both keys and values rounded to the store's type (rule R6), so that
+ * attention reads the store alone, in prompts too.
+ */
+#include "kernels/cpu_state.h"
+
+#include "kernels/rope.h"
+
+#define K_LANES LLM_LANES /* tokens whose K values lie side by side (kernels/kv_pages.h) */
+
+#if defined(__x86_64__)
+#define FETCH_FN __attribute__((target("prfchw"))) static
+#else
+#define FETCH_FN static
+#endif
+
+void
+llm_cpu_run_rope_table(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
+{
+	int64_t n = op->out->rows;
+
+	for (int64_t r = n * tid / n_threads; r < n * (tid + 1) / n_threads; r++)
+	{
+		float *table = op->out->f + r * op->out->ld;
+
+		llm_rope_table(op->rope, dev->batch->pos[r], table, table + op->rope->n_dims);
+	}
+}
+
+/* Head h of row r of a packed q | k | v: turn it and put it where it belongs. */
+static void
+rope_head(LlmCpuDevice *dev, LlmCpuOp *op, int64_t r, int32_t h, float *tmp)
+{
+	const LlmAttn *a = &op->attn;
+	const LlmKernels *kernels = dev->kernels;
+	const float *x = op->in->f + r * op->in->ld;
+	const float *table = op->in2 != NULL ? op->in2->f + r * op->in2->ld : NULL;
+	int32_t n_dims = op->in2 != NULL ? op->rope->n_dims : 0;
+	const float *sn = table != NULL ? table + n_dims : NULL;
+	bool pairs = op->rope != NULL && op->rope->interleaved != 0;
+	int32_t slot = dev->batch->slot[a->kv_group][r];
+	int32_t page = slot / LLM_PAGE_TOKENS, t = slot % LLM_PAGE_TOKENS;
+	int32_t kv_head = (h - a->n_heads) % a->n_kv_heads;
+	uint8_t *head;
+	LlmKvVector to;
+	bool good;
+
+	if (h < a->n_heads)
+	{
+		kernels->rope(x + h * a->head_dim, table, sn, a->head_dim, n_dims, pairs,
+					  op->out->f + r * op->out->ld + h * a->head_dim);
+		return;
+	}
+	head = llm_kv_pages_head(op->kv, page, a->layer, kv_head);
+	x += a->n_heads * a->head_dim;
+	if (h < a->n_heads + a->n_kv_heads)
+	{
+		kernels->rope(x + kv_head * a->head_dim, table, sn, a->head_dim, n_dims, pairs, tmp);
+		to = llm_kv_pages_k(op->kv, head, t);
+		good = kernels->kv_store(tmp, a->head_dim, op->kv->group.k_type, LLM_LANES, to.values,
+								 to.scale);
+	}
+	else
+	{
+		x += a->n_kv_heads * a->head_dim + kv_head * a->v_dim;
+		to = llm_kv_pages_v(op->kv, head, t);
+		good = kernels->kv_store(x, a->v_dim, op->kv->group.v_type, 1, to.values, to.scale);
+	}
+	if (!good)
+		atomic_store_explicit(&dev->spoiled_rows[r], true, memory_order_relaxed);
+}
+
+/* Fetch lines that are about to be written. */
+FETCH_FN void
+lines_fetch(const void *p, size_t nbytes)
+{
+	for (size_t i = 0; i < nbytes; i += 64)
+		__builtin_prefetch((const uint8_t *) p + i, 1, 3);
+}
+
+/* Fetch what row r will write. One K vector is spread over the lines of its 16 tokens, in a page that
+ * was not touched since the step before: without this, every line is waited for. */
+static void
+row_fetch(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
+{
+	const LlmKvPages *kv = op->kv;
+	int32_t slot = dev->batch->slot[op->attn.kv_group][r];
+	int32_t t = slot % LLM_PAGE_TOKENS;
+	size_t k_nbytes = (size_t) op->attn.head_dim * llm_kv_type_nbytes(kv->group.k_type) * K_LANES;
+	size_t v_nbytes = (size_t) op->attn.v_dim * llm_kv_type_nbytes(kv->group.v_type);
+
+	for (int32_t h = 0; h < op->attn.n_kv_heads; h++)
+	{
+		uint8_t *head = llm_kv_pages_head(kv, slot / LLM_PAGE_TOKENS, op->attn.layer, h);
+
+		lines_fetch(llm_kv_pages_k(kv, head, t / K_LANES * K_LANES).values, k_nbytes);
+		lines_fetch(llm_kv_pages_v(kv, head, t).values, v_nbytes);
+	}
+}
+
+/* Row r + 1 writes other lines of K than row r. */
+static bool
+lines_end(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
+{
+	const int32_t *slot = dev->batch->slot[op->attn.kv_group];
+
+	return slot[r] / K_LANES != slot[r + 1] / K_LANES;
+}
+
+void
+llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
+{
+	int64_t per_row = op->attn.n_heads + 2 * op->attn.n_kv_heads;
+	int64_t n = per_row * op->in->rows, end = n * (tid + 1) / n_threads;
+
+	for (int64_t i = n * tid / n_threads; i < end; i++)
+	{
+		int64_t r = i / per_row;
+
+		if (i % per_row == 0 && i + per_row < end && lines_end(dev, op, r))
+			row_fetch(dev, op, r + 1);
+		rope_head(dev, op, r, (int32_t) (i % per_row), dev->scratch[tid].row);
+	}
+}
