@@ -61,8 +61,8 @@ llm_cpu_run_linear(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 	const LlmLinear *l = op->linear;
 	LlmLinearInput in = {op->in->q, op->in->f, op->in->ld, op->in->rows};
 
-	llm_linear_run(dev->kernels, l, &in, (int32_t) share(l->n_panels, tid, n_threads),
-				   (int32_t) share(l->n_panels, tid + 1, n_threads), op->out->f, op->out->ld);
+	llm_linear_run(dev->kernels, l, &in, llm_linear_share(l, tid, n_threads),
+				   llm_linear_share(l, tid + 1, n_threads), op->out->f, op->out->ld);
 }
 
 /* silu(gate) * up for up to 64 columns from column c of a row, in out's forms. */

@@ -193,6 +193,12 @@ llm_linear_row(const LlmLinear *l, int32_t row, float *out)
 					 row % LLM_LANES, out);
 }
 
+int32_t
+llm_linear_share(const LlmLinear *l, int tid, int n_threads)
+{
+	return (int32_t) ((int64_t) l->n_panels * tid / n_threads);
+}
+
 void
 llm_linear_part_run(const LlmKernels *kernels, const LlmLinear *l, int part_index,
 					const LlmLinearInput *in, int32_t begin, int32_t end, float *y, int32_t ldy)

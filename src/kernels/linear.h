@@ -64,6 +64,10 @@ typedef struct LlmLinearInput
 	int32_t n_rows;
 } LlmLinearInput;
 
+/* First panel of a thread's share, for products of all panels: shares are contiguous and static, so
+ * that a thread reads the same weights in every step. */
+int32_t llm_linear_share(const LlmLinear *l, int tid, int n_threads);
+
 /* y[m][ldy] = x W^T for panels begin..end, counted over all parts; y is column 0 of the linear. */
 void llm_linear_run(const LlmKernels *kernels, const LlmLinear *l, const LlmLinearInput *in,
 					int32_t begin, int32_t end, float *y, int32_t ldy);
