@@ -44,6 +44,9 @@
 #define LLM_PANEL_SCALES 64 /* bytes of d, or m, of a unit; of d and m of a record of 4 */
 #define LLM_PANEL_OFFSET 128
 
+/* Products unroll by these, so they must be constants in their callers before loops are looked at. */
+#define PANEL_CONST static inline __attribute__((always_inline))
+
 /* Constants of a quantised type. */
 typedef struct LlmPanelForm
 {
@@ -54,7 +57,7 @@ typedef struct LlmPanelForm
 	bool minimum; /* weights have one */
 } LlmPanelForm;
 
-static inline LlmPanelForm
+PANEL_CONST LlmPanelForm
 llm_panel_form(LlmDtype type)
 {
 	switch (type)
@@ -79,14 +82,14 @@ llm_panel_form(LlmDtype type)
 }
 
 /* Bytes of the quants of one half. */
-static inline size_t
+PANEL_CONST size_t
 llm_panel_half_nbytes(LlmDtype type)
 {
 	return (size_t) llm_panel_form(type).bits * 64;
 }
 
 /* Bytes of a record before its quants. */
-static inline size_t
+PANEL_CONST size_t
 llm_panel_head_nbytes(LlmDtype type)
 {
 	LlmPanelForm f = llm_panel_form(type);
@@ -96,7 +99,7 @@ llm_panel_head_nbytes(LlmDtype type)
 	return LLM_PANEL_SCALES + (f.minimum ? 2 : 1) * 8 * (size_t) f.blocks * 16;
 }
 
-static inline size_t
+PANEL_CONST size_t
 llm_panel_record_nbytes(LlmDtype type)
 {
 	return llm_panel_head_nbytes(type) +
@@ -104,14 +107,14 @@ llm_panel_record_nbytes(LlmDtype type)
 }
 
 /* Left shift that brings a quant with an offset to 8 bits. */
-static inline int
+PANEL_CONST int
 llm_panel_shift(LlmDtype type)
 {
 	return llm_panel_form(type).offset ? 8 - llm_panel_form(type).bits : 0;
 }
 
 /* What products multiply scales by to make up for the shift: exact. */
-static inline float
+PANEL_CONST float
 llm_panel_step(LlmDtype type)
 {
 	return 1.0f / (float) (1 << llm_panel_shift(type));
