@@ -21,7 +21,7 @@
 #include "kernels/gemm.h"
 #include "kernels/panel_ops.h"
 
-#define QTILE_AHEAD 2048
+#define QTILE_AHEAD 8192
 
 /* What a tile reads and writes. */
 typedef struct QTile
@@ -32,6 +32,7 @@ typedef struct QTile
 	size_t n_units;     /* units per row and per panel */
 	float *y;           /* first output of the first row */
 	size_t ldy;         /* floats between rows */
+	bool fetch;         /* the panel is not in a cache yet */
 } QTile;
 
 /* What makes up for the quants' offset: the first value of a block's sum. */
@@ -106,15 +107,16 @@ qtile_minimum(const QTile *t, const LlmDtype type, const int R, const int C, con
 	}
 }
 
-/* Fetch the unit whose data begin QTILE_AHEAD bytes behind this one's: the hardware stops at the end of
- * every 4 KB, and few rows compute faster than it starts again. */
+/* Fetch the unit whose data begin QTILE_AHEAD bytes behind this one's, into the second cache: the
+ * hardware stops at the end of every 4 KB and keeps too few reads in flight, so that products of few
+ * rows would read at half the speed of memory. Those of many rows compute, and only lose by it. */
 VEC_INLINE void
 qtile_fetch(const LlmDtype type, const uint8_t *record, size_t i)
 {
 	const size_t n = llm_panel_record_nbytes(type) / (size_t) llm_panel_form(type).units;
 
 	for (size_t b = 0; b < n; b += 64)
-		__builtin_prefetch(record + QTILE_AHEAD + i * n + b);
+		__builtin_prefetch(record + QTILE_AHEAD + i * n + b, 0, 2);
 }
 
 VEC_INLINE void
@@ -135,7 +137,7 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 	}
 	for (size_t u = 0; u < t->n_units; u++, x++)
 	{
-		if (R <= 3)
+		if (C == 1 && t->fetch)
 			qtile_fetch(type, record, u % units);
 		VEC_UNROLL
 		for (int half = 0; half < 2; half++)
@@ -230,6 +232,7 @@ qtile_drive(const LlmGemm *g)
 			t.x = g->q + (size_t) r0 * t.n_units;
 			t.y = g->y + (size_t) r0 * (size_t) g->ldy + (size_t) p * LLM_LANES;
 			t.ldy = (size_t) g->ldy;
+			t.fetch = i == 0;
 			qtile_store(g, qtiles[g->type][rows][cols], &t, rows,
 						left < cols * LLM_LANES ? left : cols * LLM_LANES);
 		}
