@@ -4,7 +4,7 @@
  * Prefill is one prompt of random ids, timed to its first token. Decode is a batch of requests whose
  * prompts of --depth ids are in the prefix cache, so that all begin within a few steps; what is
  * timed are the steps in which every one of them generates. Each is run --reps times, the median
- * counts. Bandwidth and peaks of the machine are measured before, between and after, on the same
+ * counts. Bandwidth and peaks of the machine are measured before and after, on the same
  * threads; fractions refer to the best values: a fraction of bandwidth says how near decode is to
  * its bound, a fraction of peak how near prefill is.
  */
@@ -23,6 +23,7 @@
 #define LIST_MAX 16
 #define MARGIN 4            /* tokens of each request before and after the timed ones */
 #define MEASURE_SECONDS 0.3 /* each time */
+#define DECODE_SEED 1       /* of the ids before decodes: phases find each other's in the cache */
 
 typedef struct Bench
 {
@@ -214,7 +215,7 @@ steps_time(Bench *b, LlmBenchPhase *p, int rep, int64_t end, LlmError *err)
 static LlmStatus
 prefill_run(Bench *b, LlmBenchPhase *p, int rep, LlmError *err)
 {
-	LlmStatus status = ask(b, p, b->n_asked, 0, 1, err);
+	LlmStatus status = ask(b, p, DECODE_SEED + 1 + b->n_asked, 0, 1, err);
 
 	p->tokens = p->prompt;
 	if (status != LLM_OK)
@@ -224,14 +225,14 @@ prefill_run(Bench *b, LlmBenchPhase *p, int rep, LlmError *err)
 
 /* rep -1 computes the prompts, so that the others find them in the prefix cache. */
 static LlmStatus
-decode_run(Bench *b, LlmBenchPhase *p, int rep, uint64_t seed, LlmError *err)
+decode_run(Bench *b, LlmBenchPhase *p, int rep, LlmError *err)
 {
 	int64_t base = generated(b), n = p->batch;
 	LlmStatus status = LLM_OK;
 
 	b->cached = 0;
 	for (int32_t i = 0; status == LLM_OK && i < p->batch; i++)
-		status = ask(b, p, seed, i, rep < 0 ? 1 : b->gen_tokens, err);
+		status = ask(b, p, DECODE_SEED, i, rep < 0 ? 1 : b->gen_tokens, err);
 	if (status == LLM_OK && rep >= 0)
 		status = steps_run(b, base + n * MARGIN, err);
 	if (status == LLM_OK && rep >= 0)
@@ -263,11 +264,10 @@ double_cmp(const void *a, const void *b)
 static LlmStatus
 phase_run(Bench *b, LlmBenchPhase *p, LlmError *err)
 {
-	uint64_t seed = ++b->n_asked;
 	LlmStatus status = LLM_OK;
 
 	for (int rep = -1; status == LLM_OK && rep < b->reps; rep++)
-		status = p->batch == 0 ? prefill_run(b, p, rep, err) : decode_run(b, p, rep, seed, err);
+		status = p->batch == 0 ? prefill_run(b, p, rep, err) : decode_run(b, p, rep, err);
 	qsort(p->seconds, (size_t) b->reps, sizeof(double), double_cmp);
 	return status;
 }
@@ -297,7 +297,7 @@ phases_plan(Bench *b, LlmBenchPhase *out)
 }
 
 static LlmStatus
-phases_run(Bench *b, LlmBenchPhase *phases, size_t n, LlmMachineLimits *limits, LlmError *err)
+phases_run(Bench *b, LlmBenchPhase *phases, size_t n, LlmMachineLimits limits[2], LlmError *err)
 {
 	LlmEngineEvents events = {.arg = b, .done = on_done};
 	LlmStatus status = llm_engine_create(&b->engine_options, events, &b->engine, err);
@@ -311,10 +311,9 @@ phases_run(Bench *b, LlmBenchPhase *phases, size_t n, LlmMachineLimits *limits, 
 		llm_engine_measure(b->engine, MEASURE_SECONDS, &limits[0]);
 	}
 	for (size_t i = 0; status == LLM_OK && i < n; i++)
-	{
 		status = phase_run(b, &phases[i], err);
-		llm_engine_measure(b->engine, MEASURE_SECONDS, &limits[i + 1]);
-	}
+	if (status == LLM_OK)
+		llm_engine_measure(b->engine, MEASURE_SECONDS, &limits[1]);
 	return status;
 }
 
@@ -323,17 +322,17 @@ bench_run(Bench *b, LlmError *err)
 {
 	size_t n = phases_plan(b, NULL);
 	LlmBenchPhase *phases = calloc(n + 1, sizeof(*phases));
-	LlmMachineLimits *limits = calloc(n + 1, sizeof(*limits));
+	LlmMachineLimits limits[2] = {0};
 	LlmStatus status = llm_error_set(err, LLM_E_MEMORY, "out of memory");
 
-	if (phases != NULL && limits != NULL)
+	if (phases != NULL)
 	{
 		phases_plan(b, phases);
 		status = phases_run(b, phases, n, limits, err);
 	}
 	if (status == LLM_OK)
 	{
-		LlmBenchReport r = {&b->info, llm_bench_limits(limits, n + 1), 0, (int) b->reps, phases, n};
+		LlmBenchReport r = {&b->info, llm_bench_limits(limits, 2), 0, (int) b->reps, phases, n};
 		LlmEngineStats stats;
 
 		llm_engine_stats(b->engine, &stats);
@@ -342,7 +341,6 @@ bench_run(Bench *b, LlmError *err)
 	}
 	llm_engine_free(b->engine);
 	free(phases);
-	free(limits);
 	return status;
 }
 
