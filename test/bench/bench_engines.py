@@ -4,7 +4,8 @@ An engine opens on one file, and does
     first_tokens(prompts, n)     the n likeliest tokens after each list of ids
     speed(group, settings)       rates of a group of measurements, one (point, tokens per second, more) each
     table(prompts, n, settings)  seconds for n tokens after each text, begun together
-`settings(kind, quick)` are those worth trying; what is no faster is dropped by the caller.
+`settings(kind, few)` are those worth trying; what is no faster is dropped by the caller. Whatever an engine raises means
+that it failed, and nothing waits for one longer than PATIENCE seconds.
 """
 import concurrent.futures
 import itertools
@@ -15,11 +16,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bench_prompts import random_ids
+
+
+PATIENCE = 240
 
 
 class Failed(Exception):
@@ -32,19 +37,24 @@ class Group:
     prompts: list = field(default_factory=list)
     batches: list = field(default_factory=list)
     depths: list = field(default_factory=list)
-    shared: bool = False  # all of a batch have the same tokens before them
+    kind: str = 'single'  # 'apart' or 'shared': a batch whose sequences have the same tokens before them or have not
     tokens: int = 32
-    reps: int = 1
     rounds: int = 5
     builds: bool = False  # every build of llama.cpp, not only the one that was faster before
+    few: bool = False  # only the settings of peers that are best as a rule
+    later: tuple = ('llm_infer', 'llama.cpp', 'llama.cpp-amx', 'openvino')  # who is measured after the first round
 
     def points(self):
         return [{'what': 'prefill', 'prompt': n} for n in self.prompts] + [
-            {'what': 'decode', 'batch': b, 'depth': d, 'shared': d if self.shared else 0}
+            {'what': 'decode', 'batch': b, 'depth': d, 'shared': d if self.kind == 'shared' else 0}
             for d in self.depths for b in self.batches]
 
-    def kind(self):
-        return 'single' if self.prompts or self.batches == [1] else 'shared' if self.shared else 'batch'
+    def only(self, points):
+        """The group with no more than the prompts, batches and depths of these points."""
+        keep = {key: {p[key] for p in points if key in p} for key in ('prompt', 'batch', 'depth')}
+        return replace(self, prompts=[n for n in self.prompts if n in keep['prompt']],
+                       batches=[n for n in self.batches if n in keep['batch']],
+                       depths=[n for n in self.depths if n in keep['depth']])
 
 
 def listed(values):
@@ -53,7 +63,11 @@ def listed(values):
 
 def done(argv, **more):
     """Standard output of a command that must succeed."""
-    run = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, **more)
+    try:
+        run = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                             timeout=PATIENCE, **more)
+    except subprocess.TimeoutExpired as e:
+        raise Failed(f'{os.path.basename(argv[0])} was not ready after {PATIENCE} seconds') from e
     if run.returncode != 0:
         lines = [line.strip() for line in run.stderr.splitlines() if line.strip()]
         why = f'signal {-run.returncode}' if run.returncode < 0 else '; '.join(lines[-2:]) or f'status {run.returncode}'
@@ -70,8 +84,9 @@ class Ours:
 
     def __init__(self, program, model, threads):
         self.program, self.model, self.threads = program, model, threads
+        self.limits = {}  # of the machine, beside the last speed
 
-    def settings(self, kind, quick):
+    def settings(self, kind, few):
         return ['']
 
     def run(self, prompts, *options):
@@ -95,18 +110,18 @@ class Ours:
         return [[step[0][0] for step in itertools.takewhile(lambda step: step[1][1] - step[2][1] >= gap, line['logprobs'])]
                 for line in json_lines(run.stdout)]
 
-    def bench(self, *options):
-        return json.loads(done([self.program, 'bench', '--model', self.model, '--threads', str(self.threads), '--json',
-                                *options]).stdout)
-
     def speed(self, group, settings):
-        argv = ['--reps', str(group.reps), '--prompt-tokens', listed(group.prompts), '--batch', listed(group.batches),
+        argv = ['--reps', '1', '--prompt-tokens', listed(group.prompts), '--batch', listed(group.batches),
                 '--depth', listed(group.depths), '--gen-tokens', str(group.tokens + 8)]
-        if group.shared:
+        if group.kind == 'shared':
             argv += ['--shared', listed(group.depths)]
-        for point, phase in zip(group.points(), self.bench(*argv)['phases'], strict=True):
-            more = {key: phase[key] for key in ('bandwidth_fraction', 'int8_fraction', 'roofline_fraction')
-                    if key in phase}
+        run = done([self.program, 'bench', '--model', self.model, '--threads', str(self.threads), '--json', *argv])
+        report = json.loads(run.stdout)
+        self.limits = {key: value for key, value in report.items() if 'bandwidth' in key or '_ops' in key}
+        if 'other processes take the cores' in run.stderr:
+            self.limits['disturbed'] = True
+        for point, phase in zip(group.points(), report['phases'], strict=True):
+            more = {key: phase[key] for key in ('bandwidth_fraction', 'int8_fraction', 'roofline_fraction')}
             yield point, phase['tokens_per_second'], more
 
     def table(self, prompts, tokens, settings):
@@ -134,12 +149,14 @@ class Server:
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def __enter__(self):
-        while self.process.poll() is None:
+        end = time.monotonic() + PATIENCE
+        while self.process.poll() is None and time.monotonic() < end:
             try:
                 with urllib.request.urlopen(f'http://127.0.0.1:{self.port}/health', timeout=5):
                     return self
             except OSError:
                 time.sleep(0.1)
+        self.__exit__()
         raise Failed(f'llama-server did not start: status {self.process.returncode}')
 
     def __exit__(self, *_):
@@ -152,7 +169,7 @@ class Server:
         request = urllib.request.Request(f'http://127.0.0.1:{self.port}/completion', json.dumps(body).encode(),
                                          {'Content-Type': 'application/json'})
         try:
-            with urllib.request.urlopen(request, timeout=600) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return json.load(answer)['tokens']
         except OSError as e:
             raise Failed(f'llama-server: {e}') from e
@@ -163,14 +180,19 @@ class Llama:
     context = 512  # of a slot
 
     def __init__(self, folder, library, name, model, threads):
-        self.folder, self.name, self.model, self.threads = folder, name, model, threads
-        self.env = {**os.environ, 'LD_LIBRARY_PATH': library}
+        self.folder, self.library, self.name, self.model, self.threads = folder, library, name, model, threads
+        self.env = {**os.environ, 'LD_LIBRARY_PATH': f'{library}:{folder}'}
 
-    def settings(self, kind, quick):
+    def settings(self, kind, few):
         if kind == 'table':
-            return ['8 slots'] if quick else ['8 slots', '16 slots']
-        attention = ['flash attention on'] if quick else ['flash attention on', 'flash attention off']
-        return [f'{a}, one KV' for a in attention] + ['flash attention on, split KV'] if kind == 'shared' else attention
+            return ['8 slots', '32 by hand'] if few else ['8 slots', '16 slots', '16 by hand', '32 by hand']
+        if kind == 'shared':
+            return ['flash attention on, one KV'] + ([] if few else ['flash attention on, split KV'])
+        return ['flash attention on'] if few else ['flash attention on', 'flash attention off']
+
+    def version(self):
+        """What changes when it is built again."""
+        return os.path.getmtime(os.path.join(self.library, 'libggml-cpu.so'))
 
     def program(self, name):
         return [os.path.join(self.folder, name), '-m', self.model, '-t', str(self.threads)]
@@ -185,47 +207,56 @@ class Llama:
 
     def speed(self, group, settings):
         attention = 'on' if 'attention on' in settings else 'off'
-        if group.kind() == 'single':
+        if group.kind == 'single':
             yield from self.single(group, attention)
         else:
             yield from self.batched(group, attention, settings)
 
     def single(self, group, attention):
-        argv = [*self.program('llama-bench'), '-r', str(group.reps), '-o', 'jsonl', '-fa', str(int(attention == 'on'))]
+        """Before the prompts comes one that does not count, instead of each once without the clock."""
+        argv = [*self.program('llama-bench'), '-r', '1', '-o', 'jsonl', '-fa', str(int(attention == 'on'))]
         lines = []
         if group.prompts:
-            lines += json_lines(done([*argv, '-p', listed(group.prompts), '-n', '0'], env=self.env).stdout)
+            warm = [*argv, '--no-warmup', '-p', listed([512, *group.prompts]), '-n', '0']
+            lines += json_lines(done(warm, env=self.env).stdout)[1:]
         if group.depths:
-            lines += json_lines(done([*argv, '-p', '0', '-n', str(group.tokens), '-d', listed(group.depths)], env=self.env).stdout)
+            decode = [*argv, '-p', '0', '-n', str(group.tokens), '-d', listed(group.depths)]
+            lines += json_lines(done(decode, env=self.env).stdout)
         for point, line in zip(group.points(), lines, strict=True):
-            yield point, sorted(line['samples_ts'])[group.reps // 2], {}
+            yield point, line['avg_ts'], {}
 
     def batched(self, group, attention, settings):
         """The prompt is computed once. With a split KV each sequence then has a copy of its own, so that this is
         also how prompts that share nothing decode."""
         depth, = group.depths
-        most = max(group.batches)
         argv = [*self.program('llama-batched-bench'), '-npp', str(depth), '-ntg', str(group.tokens), '-npl',
-                listed(b for b in group.batches for _ in range(group.reps)), '-pps', '-fa', attention, '-b', '2048',
-                '-c', str(most * (depth + group.tokens + 8)), '-kvu' if 'one KV' in settings else '-no-kvu',
-                '--output-format', 'jsonl']
-        rates = {}
-        for line in json_lines(done(argv, env=self.env).stdout):
-            rates.setdefault(line['pl'], []).append(line['speed_tg'])
+                listed(group.batches), '-pps', '-fa', attention, '-b', '2048',
+                '-c', str(max(group.batches) * (depth + group.tokens + 8)),
+                '-kvu' if 'one KV' in settings else '-no-kvu', '--output-format', 'jsonl']
+        rates = {line['pl']: line['speed_tg'] for line in json_lines(done(argv, env=self.env).stdout)}
         for point in group.points():
             if point['batch'] not in rates:
                 raise Failed(f"llama-batched-bench left out {point['batch']} sequences")
-            yield point, sorted(rates[point['batch']])[group.reps // 2], {}
+            yield point, rates[point['batch']], {}
 
     def table(self, prompts, tokens, settings):
-        slots = int(settings.split()[0])
+        n = int(settings.split()[0])
+        seconds, answers = self.by_hand(prompts, tokens, n) if 'by hand' in settings else self.served(prompts, tokens, n)
+        if any(len(a) != tokens for a in answers):
+            raise Failed('llama.cpp gave another number of tokens')
+        return seconds, None
+
+    def served(self, prompts, tokens, slots):
         with self.server(slots) as server, concurrent.futures.ThreadPoolExecutor(slots) as pool:
             begin = time.perf_counter()
             answers = list(pool.map(lambda p: server.ask(p, tokens), prompts))
-            seconds = time.perf_counter() - begin
-        if any(len(a) != tokens for a in answers):
-            raise Failed('llama-server gave another number of tokens')
-        return seconds, None
+            return time.perf_counter() - begin, answers
+
+    def by_hand(self, prompts, tokens, sequences):
+        """The library, with what all prompts begin with computed once and handed to `sequences` at a time."""
+        argv = [os.path.join(self.folder, 'llama-rows'), self.model, str(self.threads), str(sequences), 'one', str(tokens)]
+        answer = json.loads(done(argv, env=self.env, input=''.join(p + '\0' for p in prompts)).stdout)
+        return answer['seconds'], answer['tokens']
 
     def close(self):
         pass
@@ -240,8 +271,11 @@ class OpenVino:
         self.workers = {}
         self.seed = 0
 
-    def settings(self, kind, quick):
-        return [f'{n} tokens in a step' for n in ((2048,) if quick else (2048, 512))]
+    def settings(self, kind, few):
+        return [f'{n} tokens in a step' for n in ((2048,) if few or kind != 'table' else (2048, 512))]
+
+    def version(self):
+        return os.path.getmtime(os.path.join(self.packages, 'openvino_genai'))
 
     def worker(self, settings):
         if settings not in self.workers:
@@ -255,7 +289,10 @@ class OpenVino:
         return self.workers[settings]
 
     def answer(self, settings):
+        timer = threading.Timer(PATIENCE, self.workers[settings].kill)
+        timer.start()
         line = self.workers[settings].stdout.readline()
+        timer.cancel()
         if not line:
             status = self.workers.pop(settings).wait()
             raise Failed(f'OpenVINO GenAI ended with status {status}')
@@ -272,15 +309,14 @@ class OpenVino:
 
     def speed(self, group, settings):
         for point in group.points():
-            rates = [self.rate(group, point, settings) for _ in range(group.reps)]
-            yield point, sorted(rates)[group.reps // 2], {}
+            yield point, self.rate(group, point, settings), {}
 
     def rate(self, group, point, settings):
         if point['what'] == 'prefill':
             self.seed += 1
             return point['prompt'] / self.generate(settings, [random_ids(point['prompt'], self.seed)], 1)['first']
         # depth 0 is that of a few tokens: some must be there; from the second time on prompts are in the cache
-        prompts = [random_ids(max(point['depth'], 8), 10**6 + (0 if group.shared else i)) for i in range(point['batch'])]
+        prompts = [random_ids(max(point['depth'], 8), 10**6 + (0 if group.kind == 'shared' else i)) for i in range(point['batch'])]
         for i, ids in enumerate(prompts):
             ids[-1] = 1000 + i  # a token of its own
         self.generate(settings, prompts, 1)

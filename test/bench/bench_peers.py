@@ -3,7 +3,8 @@
 
 scripts/bench calls it, with what it has built and fetched. In every round each engine measures the same points, in an
 order that turns round; medians over the rounds count. In the first round a peer tries its settings (flash attention,
-one KV or one per sequence, tokens in a step, slots); those that are best at no point are then left out.
+one KV or one per sequence, tokens in a step, slots, a prefix shared by hand); each goes on only with the points at which it
+was best. An engine that fails is noted and the others go on.
 
 Whether an engine's figures count: 64 prompts are given to it as the same token ids, and the first 4 likeliest tokens of
 its answer, end tokens ignored, must be the reference's for at least 90% of the prompts, as far as the reference is
@@ -19,89 +20,94 @@ import statistics
 import sys
 import time
 
-import bench_report
 from bench_engines import Failed, Group, Llama, OpenVino, Ours, done
-from bench_machine import machine
+from bench_lines import Lines
+from bench_machine import machine, touch_memory
 from bench_prompts import short_prompts, table_prompts
+from bench_results import LLAMAS, OURS, Results
 
 N_PROMPTS, N_PROMPTS_LARGE, N_TOKENS, GAP, SHARE = 64, 16, 4, 0.3, 0.9
 ROW_TOKENS, ROW_OWN, ROW_SHARED = 16, 68, 354
 CURVE = [1, 2, 4, 8, 16, 32, 64]
+TABLE_FILE = 'smollm2-q8_0'  # where OpenVINO's text agrees and llama.cpp's tables are fastest as a rule
 
 
-def groups(name, quick, parts):
-    """What is measured on a file: small models at every point, large ones at few."""
+def groups(name, quick):
+    """Part of the bench -> what it measures on a file: small models at every point, large ones at few."""
     if quick:
-        every = {'speed': [Group([512], [1], [0], rounds=2, builds=True)],
-                 'batch': [Group(batches=[8, 32], depths=[128], tokens=16, rounds=1)]}
-    elif name.startswith('smollm2'):
-        batches = CURVE if name == 'smollm2-q8_0' else [8, 32]
-        every = {'speed': [Group([128, 512], [1], [0], builds=True), Group([2048], [1], [1024, 4096])],
-                 'batch': [Group(batches=batches, depths=[512], shared=shared, tokens=16, reps=2, rounds=3)
-                           for shared in (False, True)]}
-    else:
-        every = {'speed': [Group([512], [1], [0])],
-                 'batch': [Group(batches=[8, 32], depths=[512], tokens=16, reps=2, rounds=3, shared=True)]}
-    return [group for part in parts for group in every.get(part, [])]
+        return {'speed': [Group([512], [1], [0], rounds=2, builds=True, few=True)],
+                'batch': [Group([], [8, 32], [512], 'apart', tokens=16, rounds=1, few=True)] if name == TABLE_FILE else []}
+    if name == 'smollm2-q8_0':
+        return {'speed': [Group([128, 512], [1], [0], builds=True), Group([2048], few=True)],
+                'batch': [Group([], [1, 8, 32], [512], 'apart', tokens=16),
+                          Group([], [2, 4, 16, 64], [512], 'apart', tokens=16, rounds=1, few=True),
+                          Group([], CURVE, [512], 'shared', tokens=16)]}
+    if name.startswith('smollm2'):
+        deep = [Group([], [1], [1024, 4096], rounds=3, few=True)] if name == 'smollm2-q4_1' else []
+        return {'speed': [Group([128, 512, 2048], [1], [0], builds=True), *deep], 'batch': []}
+    llamas = (OURS, *LLAMAS)
+    return {'speed': [Group([512], [1], [0], few=True, later=(OURS,))],
+            'batch': [Group([], [32], [512], 'shared', tokens=16, few=True, later=llamas)] if name == 'random1b-q4_0' else []}
 
 
 class Bench:
     def __init__(self, args):
         self.args = args
-        self.out = open(args.out, 'a', encoding='utf-8')
-        self.lines = []
-
-    def note(self, what, **more):
-        line = {'what': what, **more}
-        self.lines.append(line)
-        self.out.write(json.dumps(line) + '\n')
-        self.out.flush()
+        self.lines = Lines(args.out)
+        self.counting = {}  # file -> names of the engines whose text agrees
 
     def rates(self, file, what, key):
         """Engine's name -> what it had under a key of its lines, in order."""
         found = {}
-        for line in self.lines:
+        for line in self.lines.lines:
             if (line.get('file'), line['what']) == (file, what) and key in line:
                 found.setdefault(line['engine'], []).append(line[key])
         return found
 
     # ---- which peers count ----
 
-    def reference(self, ours, name, prompts):
-        """The tokens that count as right; kept beside the files, since they never change."""
-        if not name.startswith('smollm2'):
-            return ours.sure_tokens(prompts, N_TOKENS, GAP)
-        facts = json.dumps([prompts, N_TOKENS, GAP, os.path.getsize(ours.model), os.path.basename(ours.model)])
-        kept = os.path.join(self.args.cache, f'reference-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.json')
-        if not os.path.exists(kept):
-            whole = os.path.join(self.args.cache, f'reference.{os.getpid()}.gguf')
-            try:
-                done([os.path.join(self.args.llama, 'llama-quantize'), '--allow-requantize', ours.model, whole, 'F32'])
-                tokens = Ours(self.args.engine, whole, self.args.threads).sure_tokens(prompts, N_TOKENS, GAP)
-            finally:
-                if os.path.exists(whole):
-                    os.remove(whole)
-            with open(kept + '.part', 'w', encoding='utf-8') as f:
+    def kept(self, key, make):
+        """The tokens that make() gives, kept beside the files: they do not change while `key` is the same."""
+        digest = hashlib.sha256(json.dumps([N_TOKENS, GAP, *key]).encode()).hexdigest()[:16]
+        path = os.path.join(self.args.cache, f'tokens-{digest}.json')
+        if not os.path.exists(path):
+            tokens = make()
+            with open(path + '.part', 'w', encoding='utf-8') as f:
                 json.dump(tokens, f)
-            os.rename(kept + '.part', kept)
-        with open(kept, encoding='utf-8') as f:
+            os.rename(path + '.part', path)
+        with open(path, encoding='utf-8') as f:
             return json.load(f)
+
+    def reference(self, ours, prompts):
+        """The tokens that count as right, on the same weights as floats."""
+        whole = os.path.join(self.args.cache, f'reference.{os.getpid()}.gguf')
+        try:
+            done([os.path.join(self.args.llama, 'llama-quantize'), '--allow-requantize', ours.model, whole, 'F32'])
+            return Ours(self.args.engine, whole, self.args.threads).sure_tokens(prompts, N_TOKENS, GAP)
+        finally:
+            if os.path.exists(whole):
+                os.remove(whole)
 
     def agreeing(self, name, ours, peers):
         """Those engines whose text is the reference's."""
         prompts = ours.tokenize(short_prompts(N_PROMPTS if name.startswith('smollm2') else N_PROMPTS_LARGE))
-        right = self.reference(ours, name, prompts)
+        model = [prompts, os.path.basename(ours.model), os.path.getsize(ours.model), os.path.getmtime(ours.model)]
+        right = (self.kept(model, lambda: self.reference(ours, prompts)) if name.startswith('smollm2')
+                 else ours.sure_tokens(prompts, N_TOKENS, GAP))
         sure = sum(map(bool, right))
         counting = []
         for engine in [ours, *peers]:
+            def answer(engine=engine):
+                return engine.first_tokens(prompts, N_TOKENS)
             try:
-                answers = engine.first_tokens(prompts, N_TOKENS)
+                answers = answer() if engine is ours else self.kept([*model, engine.name, engine.version()], answer)
                 agree = sum(a[:len(r)] == r != [] for a, r in zip(answers, right, strict=True))
                 counts = agree >= SHARE * sure
                 reason = '' if counts else f'its text agrees with the reference for {agree} of {sure} prompts'
-            except Failed as e:
-                agree, counts, reason = 0, False, str(e)
-            self.note('agreement', engine=engine.name, file=name, agree=agree, of=sure, agrees=counts, reason=reason)
+            except Exception as e:
+                agree, counts, reason = 0, False, repr(e)
+            self.lines.note('agreement', 'agreement', engine=engine.name, file=name, agree=agree, of=sure, agrees=counts,
+                            reason=reason)
             if counts:
                 counting.append(engine)
             elif engine is not ours:
@@ -110,60 +116,94 @@ class Bench:
 
     # ---- rounds ----
 
-    def rounds(self, name, engines, n, kind, measure, builds=False):
-        """measure(engine, settings, number) gives (point, rate, more) of each point, n times in turns; without
-        builds, of llama.cpp only the better one goes on after the first time."""
-        if not builds:
-            engines = self.better(name, engines)
-        trying = {engine: engine.settings(kind, self.args.quick) for engine in engines}
-        best = {}  # engine's name and point: rate and who had it
+    def rounds(self, part, name, engines, n, trying, measure):
+        """measure(engine, settings, number, points) gives (point, rate, more) of each point, or of those, n times in
+        turns; trying(engine, number) are the settings, none when it is left out."""
+        best = {}  # engine's name and point -> rate, settings and point of the first round
+        failed = set()
         for number in range(1, n + 1):
             for engine in engines if number % 2 else engines[::-1]:
-                for settings in list(trying[engine]):
+                for settings in trying(engine, number):
+                    points = None if number == 1 else [
+                        point for (who, _), (_, had, point) in best.items() if (who, had) == (engine.name, settings)]
+                    if points == [] or (engine, settings) in failed:
+                        continue
                     try:
-                        for point, rate, more in measure(engine, settings, number):
+                        for point, rate, more in measure(engine, settings, number, points):
+                            self.lines.note(part, **point, engine=engine.name, file=name, threads=self.args.threads,
+                                            round=number, settings=settings, **more)
                             key = (engine.name, json.dumps(point))
-                            best[key] = max(best.get(key, (0,)), (rate, settings))
-                            self.note(**point, engine=engine.name, file=name, threads=self.args.threads, round=number,
-                                      settings=settings, **more)
-                    except Failed as e:
-                        trying[engine].remove(settings)
-                        self.note('failed', engine=engine.name, file=name, settings=settings, reason=str(e))
-            if number == 1:
-                for engine in engines:
-                    tops = {settings for (who, _), (_, settings) in best.items() if who == engine.name}
-                    trying[engine] = [settings for settings in trying[engine] if settings in tops]
-                engines = engines if builds else self.better(name, engines)
+                            if number == 1 and rate > best.get(key, (0,))[0]:
+                                best[key] = (rate, settings, point)
+                    except Exception as e:
+                        failed.add((engine, settings))
+                        self.lines.note(part, 'failed', engine=engine.name, file=name, settings=settings, reason=repr(e))
 
-    def speed(self, name, engines, group):
-        def measure(engine, settings, number):
-            for point, rate, more in engine.speed(group, settings):
+    def speed(self, part, name, engines, group):
+        def trying(engine, number):
+            if number > 1 and engine.name not in group.later:
+                return []
+            if not group.builds and engine not in self.better(name, engines):
+                return []
+            return engine.settings(group.kind, group.few)
+
+        def measure(engine, settings, number, points):
+            for point, rate, more in engine.speed(group.only(points) if points else group, settings):
                 yield point, rate, {'tokens_per_second': rate, **more}
-        self.rounds(name, engines, self.args.rounds or group.rounds, group.kind(), measure, group.builds)
+            if engine.name == OURS:
+                self.lines.note(part, 'limits', file=name, round=number, **engine.limits)
+        self.rounds(part, name, engines, self.args.rounds or group.rounds, trying, measure)
 
     def better(self, name, engines):
         """Without the builds of llama.cpp that another one outdid in prefill."""
-        fastest = {who: max(rates) for who, rates in self.rates(name, 'prefill', 'tokens_per_second').items()
-                   if who.startswith('llama.cpp')}
+        fastest = {who: max(rates) for who, rates in self.rates(name, 'prefill', 'tokens_per_second').items() if who in LLAMAS}
         return [e for e in engines if e.name not in fastest or fastest[e.name] == max(fastest.values())]
 
-    def table(self, name, engines, rows, n):
-        def measure(engine, settings, number):
+    def table(self, name, engines, rows, n, trying):
+        def measure(engine, settings, number, _):
+            touch_memory()
             seconds, cpu = engine.table(table_prompts(rows, f'Round {number}. '), ROW_TOKENS, settings)
             more = {'rows_per_second': rows / seconds}
             if cpu:
                 more.update(cpu_seconds=cpu, **self.table_roof(name, rows, rows / seconds))
-            through = 'server' if engine.name.startswith('llama.cpp') else 'engine'
+            through = 'engine' if 'slots' not in settings else 'server'
             yield {'what': 'table', 'rows': rows, 'through': through}, rows / seconds, more
-        self.rounds(name, engines, n, 'table', measure)
+        self.rounds('workload', name, self.better(name, engines), n, trying, measure)
 
     def table_roof(self, name, rows, rate):
         """The part of the roofline, if every token cost what one of a prompt of 512 must."""
-        speed, part = (self.rates(name, 'prefill', key).get('llm_infer') for key in ('tokens_per_second', 'roofline_fraction'))
+        speed, part = (self.rates(name, 'prefill', key).get(OURS) for key in ('tokens_per_second', 'roofline_fraction'))
         if not part:
             return {}
         tokens = ROW_OWN + ROW_TOKENS + ROW_SHARED / rows
         return {'roofline_fraction': rate * tokens * statistics.median(part) / statistics.median(speed)}
+
+    def table_trials(self, name, engines):
+        """Few rows once, to find the settings and the file at which llama.cpp is best."""
+        few = self.args.quick or name != TABLE_FILE
+        for rows in (16, 64) if name == TABLE_FILE and not self.args.quick else (64,):
+            self.table(name, engines, rows, 1, lambda engine, number: engine.settings('table', few))
+
+    def table_finals(self, models):
+        """Many rows in turns: on the file that OpenVINO and we are fastest on, and on that of llama.cpp's best."""
+        results = Results(self.lines.lines)
+        trials = results.tables(self.counting, LLAMAS)
+        best = trials[0][2:] if trials else (TABLE_FILE, '')
+        for name in dict.fromkeys([TABLE_FILE, best[0]]):
+            if name not in self.counting:
+                continue
+            ours, peers = self.engines(models[name])
+            wanted = {OURS} | ({'openvino'} if name == TABLE_FILE else set()) | ({best[1]} if name == best[0] else set())
+            engines = [e for e in (ours, *peers) if e.name in wanted & set(self.counting[name])]
+
+            def trying(engine, number, name=name):
+                had = results.found(name, 'table of 64 rows', engine.name)
+                return [had[0]['settings']] if had else engine.settings('table', True)[:1]
+            try:
+                self.table(name, engines, self.args.rows or 256, self.args.rounds or 5, trying)
+            finally:
+                for engine in peers:
+                    engine.close()
 
     # ---- a file ----
 
@@ -177,20 +217,21 @@ class Bench:
 
     def file(self, name, model):
         ours, peers = self.engines(model)
+        parts = self.args.parts
         begin = time.monotonic()
         try:
-            try:
-                engines = self.agreeing(name, ours, peers) if peers else [ours]
-            except Failed as e:
-                self.note('failed', engine=ours.name, file=name, settings='', reason=str(e))
-                return
-            for group in groups(name, self.args.quick, self.args.parts):
-                self.speed(name, engines, group)
-            if 'workload' in self.args.parts and name.startswith('smollm2'):
-                most = name == 'smollm2-q8_0' and not self.args.quick
-                usual = [64] if self.args.quick else [16, 64, 256] if most else [256]
-                for rows in [self.args.rows] if self.args.rows else usual:
-                    self.table(name, engines, rows, self.args.rounds or (3 if most else 1))
+            self.lines.forget('agreement', name)
+            engines = self.agreeing(name, ours, peers) if peers else [ours]
+            self.counting[name] = [engine.name for engine in engines]
+            for part, every in groups(name, self.args.quick).items():
+                if part in parts:
+                    self.lines.forget(part, name)
+                    for group in every:
+                        self.speed(part, name, engines, group)
+                        print(f'{name}, {part}: at {time.monotonic() - begin:.0f} s', file=sys.stderr)
+            if 'workload' in parts and name.startswith('smollm2'):
+                self.lines.forget('workload', name)
+                self.table_trials(name, engines)
         finally:
             for engine in peers:
                 engine.close()
@@ -213,11 +254,20 @@ def main():
     parser.add_argument('files', nargs='+', metavar='NAME=PATH')
     args = parser.parse_args()
     bench = Bench(args)
-    bench.note('machine', **machine(args.engine, args.openvino))
-    for name, model in (f.split('=', 1) for f in args.files):
-        bench.file(name, model)
-    bench_report.show(bench.lines)
+    bench.lines.forget('machine')
+    bench.lines.note('machine', 'machine', **machine(args.engine, args.openvino))
+    models = dict(f.split('=', 1) for f in args.files)
+    for name, model in models.items():
+        try:
+            bench.file(name, model)
+        except Exception as e:
+            bench.lines.note('agreement', 'failed', engine=OURS, file=name, settings='', reason=repr(e))
+    if 'workload' in args.parts and not args.quick:
+        begin = time.monotonic()
+        bench.table_finals(models)
+        print(f'tables: {time.monotonic() - begin:.0f} s', file=sys.stderr)
+    return 1 if any(line['what'] == 'failed' and line['engine'] == OURS for line in bench.lines.lines) else 0
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())

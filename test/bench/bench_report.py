@@ -1,52 +1,18 @@
 #!/usr/bin/env python3
-"""bench_report.py - the table of a bench's results.
+"""bench_report.py - the tables of a bench's results as text.
 
 usage: bench_report.py RESULTS.jsonl
 
 A cell is the median over the rounds and the range; of a peer that tried settings, those with the best median. A ratio
 is ours to the peer's. bw, peak and roof are the fractions that we reach of the machine's bandwidth, of its int8 peak and
-of what both allow. At the end of a line are the settings of each peer.
+of what both allow. At the end of a line are the settings of each peer. Last come the figures that must be reached.
 """
-import json
 import statistics
 import sys
 
-PEERS = ['llama.cpp', 'llama.cpp-amx', 'openvino']
-
-
-def name_of(line):
-    if line['what'] == 'prefill':
-        return f"prefill {line['prompt']}"
-    if line['what'] == 'table':
-        return f"table of {line['rows']} rows"
-    text = f"decode {line['batch']} at {line['depth']}"
-    return text + ' shared' if line['shared'] else text
-
-
-def rate_of(line):
-    return line.get('tokens_per_second') or line.get('rows_per_second')
-
-
-def medians(lines):
-    """file -> name -> engine -> the lines of its best settings."""
-    every = {}
-    for line in lines:
-        if line['what'] in ('prefill', 'decode', 'table'):
-            by_settings = every.setdefault(line['file'], {}).setdefault(name_of(line), {}).setdefault(line['engine'], {})
-            by_settings.setdefault(line['settings'], []).append(line)
-    for names in every.values():
-        for engines in names.values():
-            for engine, by_settings in engines.items():
-                most = max(map(len, by_settings.values()))
-                engines[engine] = max((v for v in by_settings.values() if len(v) == most),
-                                      key=lambda v: statistics.median(map(rate_of, v)))
-    return every
-
-
-def cell(found):
-    rates = sorted(map(rate_of, found))
-    digits = 0 if rates[0] >= 100 else 1
-    return f'{statistics.median(rates):.{digits}f}', f'{rates[0]:.{digits}f}-{rates[-1]:.{digits}f}'
+import bench_lines
+from bench_bounds import HEAD, bounds
+from bench_results import OURS, Results, cell, rate_of
 
 
 def fraction(found, key):
@@ -55,7 +21,7 @@ def fraction(found, key):
 
 
 def row(name, engines, peers):
-    ours = engines.get('llm_infer')
+    ours = engines.get(OURS)
     text = f'{name:24}'
     if ours:
         text += ''.join(f'{c:>{w}}' for c, w in zip(cell(ours), (9, 13))) + ''.join(
@@ -73,24 +39,30 @@ def row(name, engines, peers):
     return text + '   ' + '; '.join(engines[e][0]['settings'] for e in peers if e in engines)
 
 
-def show(lines):
-    peers = [peer for peer in PEERS if any(line.get('engine') == peer for line in lines)]
-    for line in lines:
-        if line['what'] == 'machine':
-            print('machine: ' + ', '.join(f'{k} {v:.3g}' if isinstance(v, float) else f'{k} {v}'
-                                          for k, v in line.items() if k not in ('what', 'load') and v))
-            print('load before: ' + ' '.join(f'{v:.1f}' for v in line['load']))
-    every = medians(lines)
-    print(f'\n{"tokens/s or rows/s":24}{"llm_infer":>9}{"range":>13}{"bw":>6}{"peak":>6}{"roof":>6}' + ''.join(
-        f'{p:>14}{"range":>12}{"ratio":>8}' for p in peers))
-    for file in dict.fromkeys(line['file'] for line in lines if 'file' in line):
+def say_machine(r):
+    print('machine: ' + ', '.join(f'{k} {v:.3g}' if isinstance(v, float) else f'{k} {v}'
+                                  for k, v in r.machine.items() if k not in ('what', 'part', 'load')))
+    for key, name, unit, size in (('read_bandwidth', 'read', 'GB/s', 1e9), ('read_bandwidth_1', 'read, one thread', 'GB/s', 1e9),
+                                  ('int8_ops', 'int8, vectors', 'Top/s', 1e12), ('amx_ops', 'int8, tiles', 'Top/s', 1e12),
+                                  ('f32_ops', 'float32', 'Top/s', 1e12)):
+        if r.limit(key):
+            print(f"{name}: {r.limit(key) / size:.2f} {unit} (median {r.limit(key + '_median') / size:.2f})")
+    n = sum('disturbed' in limits for limits in r.limits)
+    if n:
+        print(f'other processes took the cores in {n} of {len(r.limits)} runs of ours')
+
+
+def say_rates(r):
+    print(f'\n{"tokens/s or rows/s":24}{OURS:>9}{"range":>13}{"bw":>6}{"peak":>6}{"roof":>6}' + ''.join(
+        f'{p:>14}{"range":>12}{"ratio":>8}' for p in r.peers))
+    for file in dict.fromkeys(line['file'] for line in r.lines if 'file' in line):
         print(f'{file}')
-        for name, engines in every.get(file, {}).items():
-            print(row('  ' + name, engines, peers))
-        for line in lines:
+        for name, engines in r.every.get(file, {}).items():
+            print(row('  ' + name, engines, r.peers))
+        for line in r.lines:
             if line.get('file') != file:
                 continue
-            who = ' '.join(filter(None, [line['engine'], line.get('settings')]))
+            who = ' '.join(filter(None, [line.get('engine'), line.get('settings')]))
             if line['what'] == 'agreement' and not line['agrees']:
                 print(f"  {who} does not count: {line['reason']}")
             elif line['what'] == 'agreement':
@@ -99,6 +71,22 @@ def show(lines):
                 print(f"  {who} failed: {line['reason']}")
 
 
+def say_bounds(r):
+    rows = [HEAD, *(b.cells() for b in bounds(r))]
+    wide = [max(len(cells[i]) for cells in rows) for i in range(len(HEAD) - 1)]
+    print('\nMusts')
+    for cells in rows:
+        print('  '.join(f'{text:{"<" if i == 0 else ">"}{wide[i]}}' for i, text in enumerate(cells[:-1])) + '  ' + cells[-1])
+
+
+def main(results):
+    r = Results(bench_lines.read(results))
+    say_machine(r)
+    say_rates(r)
+    say_bounds(r)
+
+
 if __name__ == '__main__':
-    with open(sys.argv[1], encoding='utf-8') as results:
-        show([json.loads(text) for text in results])
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(sys.argv[1])

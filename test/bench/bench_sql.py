@@ -7,11 +7,12 @@ processes, and the wall time, as medians of the rounds' ratios.
 """
 import argparse
 import csv
-import json
 import os
 import statistics
 
+import bench_lines
 from bench_engines import Ours, done
+from bench_machine import touch_memory
 from bench_prompts import table_prompts
 
 TOKENS = 16
@@ -53,14 +54,15 @@ def main():
     instance.write(prompts)
     sides = {'sql': instance.round, 'engine': lambda number: bare.table(prompts, TOKENS, '')}
     found = {side: [] for side in sides}
-    with open(args.out, 'a', encoding='utf-8') as out:
-        for number in range(1, args.rounds + 1):
-            for side in list(sides)[::1 if number % 2 else -1]:
-                seconds, cpu = sides[side](number)
-                found[side].append((seconds, cpu))
-                out.write(json.dumps({'what': 'table', 'engine': 'llm_infer', 'file': 'smollm2-q4_1', 'threads': args.threads,
-                                      'round': number, 'rows': args.rows, 'through': side, 'settings': 'pairs',
-                                      'rows_per_second': args.rows / seconds, 'cpu_seconds': cpu}) + '\n')
+    lines = bench_lines.Lines(args.out)
+    lines.forget('sql')
+    for number in range(1, args.rounds + 1):
+        touch_memory()
+        for side in list(sides)[::1 if number % 2 else -1]:
+            seconds, cpu = sides[side](number)
+            found[side].append((seconds, cpu))
+            lines.note('sql', 'table', engine='llm_infer', file='smollm2-q4_1', threads=args.threads, round=number,
+                       rows=args.rows, through=side, settings='', rows_per_second=args.rows / seconds, cpu_seconds=cpu)
     print(f'{"":16}{"rows/s":>10}{"CPU ms/row":>12}   (medians of {args.rounds} rounds, {args.rows} rows)')
     for side, times in found.items():
         print(f'{side:16}{args.rows / statistics.median(t[0] for t in times):10.2f}'

@@ -88,7 +88,7 @@ def main():
         ok = ok and rise < 0.005 + 2 * error and kl.mean() < 0.01 and same.mean() > 0.9
         if a.out:
             with open(a.out, 'a') as f:
-                f.write(json.dumps({'what': 'accuracy', 'engine': 'llm_infer', 'file': a.file or os.path.basename(a.model),
+                f.write(json.dumps({'part': 'accuracy', 'what': 'accuracy', 'engine': 'llm_infer', 'file': a.file or os.path.basename(a.model),
                                     'kv_type': kv_type, 'tokens': len(ref), 'perplexity': np.exp(ours.mean()),
                                     'reference_perplexity': np.exp(ref.mean()), 'rise_error': error, 'kl': kl.mean(),
                                     'greedy_agreement': same.mean()}) + '\n')

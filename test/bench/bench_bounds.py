@@ -1,0 +1,172 @@
+"""bench_bounds.py - the figures that the engine has to reach, as a bench measured them, and whether it did.
+
+ik_llama.cpp is no package and is not run. Its tokens/s (version 8337e4c, weights repacked at load) were measured on 2 Zen 4
+cores, 2 threads, beside llama.cpp there; that ratio, times llama.cpp here, stands for it.
+"""
+import statistics
+from dataclasses import dataclass
+
+from bench_results import LLAMA, LLAMAS, OURS, Figure
+
+TYPES = ('q4_1', 'q4_0', 'q8_0')
+IK = {('decode 1 at 0', 'q4_1'): (155, 128), ('decode 1 at 0', 'q4_0'): (234, 152), ('decode 1 at 0', 'q8_0'): (151, 117),
+      ('prefill 512', 'q4_1'): (1268, 332)}
+ROWS_PER_TOP = 32.8 / 0.91  # rows/s of the table workload per int8 Top/s, were its products all
+
+
+def percent(v, digits=0):
+    return f'{100 * v:.{digits}f}%'
+
+
+def times(v):
+    return f'{v:.2f}x'
+
+
+@dataclass
+class Bound:
+    what: str
+    least: float  # at most, where less is better; None: only shown
+    aim: float
+    figure: Figure  # None: not measured
+    write: object = times
+    less: bool = False
+
+    def verdict(self):
+        if self.figure is None or self.least is None:
+            return ''
+        value = self.figure.value
+        return 'no' if (value > self.least if self.less else value < self.least) else 'yes' if (
+            value > self.aim if self.less else value < self.aim) else 'aim'
+
+    def cells(self):
+        """figure, bound, aim, measured, range, rounds, verdict, note; as texts."""
+        sign = '<= ' if self.less else '>= '
+        limits = ['' if v is None else sign + self.write(v) for v in (self.least, self.aim)]
+        if self.figure is None:
+            return [self.what, *limits, '-', '', '', '', '']
+        rounds = self.figure.of_rounds
+        spread = f'{self.write(min(rounds))} to {self.write(max(rounds))}' if len(rounds) > 1 else ''
+        return [self.what, *limits, self.write(self.figure.value), spread, str(len(rounds)), self.verdict(), self.figure.note]
+
+
+HEAD = ['figure', 'must', 'aim', 'measured', 'range of rounds', 'rounds', 'held', '']
+
+
+def bounds(r):
+    """Every figure, of Results."""
+    yield from single_bounds(r)
+    yield from batch_bounds(r)
+    yield from fraction_bounds(r)
+    yield from table_bounds(r)
+    yield from other_bounds(r)
+
+
+def single_bounds(r):
+    for what, name, pairs in (('decode, batch 1', 'decode 1 at 0', ((1.9, 2.6), (1.9, 2.4), (1.8, 2.1))),
+                              ('prefill of 512', 'prefill 512', ((4.5, 6), (1.8, 2.3))),
+                              ('prefill of 2,048', 'prefill 2048', ((3.2, 4.5), (1.7, 2.3)))):
+        for kind, (least, aim) in zip(TYPES, pairs):
+            for build in LLAMAS:
+                if build == LLAMA or build in r.peers:
+                    yield Bound(f'{what}, SmolLM2 {kind.upper()}, over {build}', least, aim,
+                                r.ratio(f'smollm2-{kind}', name, build))
+    for what, name, kind, least, aim in (('decode, batch 1', 'decode 1 at 0', 'q4_1', 1.5, 2.1),
+                                         ('decode, batch 1', 'decode 1 at 0', 'q4_0', 1.25, 1.55),
+                                         ('decode, batch 1', 'decode 1 at 0', 'q8_0', 1.4, 1.65),
+                                         ('prefill of 512', 'prefill 512', 'q4_1', 1.3, 1.7)):
+        there, llama = IK[name, kind]
+        figure = r.ratio(f'smollm2-{kind}', name, LLAMA, scale=there / llama)
+        if figure:
+            figure.note = f'{there} tok/s there, llama.cpp {llama}'
+        yield Bound(f'{what}, SmolLM2 {kind.upper()}, over ik_llama.cpp (scaled)', least, aim, figure)
+    for what, name, least, aim in (('512', 'prefill 512', 1.15, 1.35), ('2,048', 'prefill 2048', 1.0, 1.3)):
+        yield Bound(f'prefill of {what}, SmolLM2 Q8_0, over OpenVINO', least, aim, r.ratio('smollm2-q8_0', name, 'openvino'))
+
+
+def batch_bounds(r):
+    for n in (8, 32):
+        yield Bound(f'decode, batch {n} at 512, SmolLM2 Q8_0, over OpenVINO', 1.4, 2,
+                    r.ratio('smollm2-q8_0', f'decode {n} at 512', 'openvino'))
+    for n in (8, 32):
+        yield Bound(f'the same with a shared prefix, batch {n}', None, None,
+                    r.ratio('smollm2-q8_0', f'decode {n} at 512 shared', 'openvino'))
+    yield Bound('decode, batch 32 at 512 (shared), 1.1B Q4_0, over llama.cpp', 1.5, 2.5,
+                r.ratio('random1b-q4_0', 'decode 32 at 512 shared', *LLAMAS))
+
+
+def fraction_bounds(r):
+    for kind, least, aim in (('q8_0', .88, .97), ('q4_0', .8, .92)):
+        yield Bound(f'decode, batch 1, 1.1B {kind.upper()}, of the read bandwidth', least, aim,
+                    with_note(r.fraction(f'random1b-{kind}', 'decode 1 at 0', 'bandwidth_fraction'),
+                              f"{r.limit('read_bandwidth') / 1e9:.1f} GB/s"), percent)
+    vnni, amx = r.limit('int8_ops'), r.limit('amx_ops')
+    for kind in ('q8_0', 'q4_0', 'q4_k'):
+        figure = r.fraction(f'random1b-{kind}', 'prefill 512', 'int8_fraction')
+        if figure:
+            figure.note = f'{vnni / 1e12:.2f} Top/s' + (
+                f', {percent(figure.value * vnni / amx)} of the {amx / 1e12:.1f} Top/s of AMX tiles' if amx else '')
+        yield Bound(f'prefill of 512, 1.1B {kind.upper()}, of the int8 peak (vectors)', .55, .65, figure, percent)
+
+
+def with_note(figure, note):
+    if figure:
+        figure.note = note
+    return figure
+
+
+def table_bounds(r):
+    files = [f'smollm2-{kind}' for kind in TYPES]
+    ours, llamas = r.tables(files, (OURS,)), r.tables(files, LLAMAS)
+    rows = max((n for _, n, _, _ in ours), default=0)
+    name = f'table of {rows} rows'
+    yield Bound('table workload, SmolLM2 Q8_0, rows/s over OpenVINO', 1.3, 1.7, r.ratio('smollm2-q8_0', name, 'openvino'))
+    best = max((table for table in ours if table[1] == rows), default=None)
+    figure = None
+    if best and llamas:
+        rate, n, file, engine = llamas[0]
+        settings = r.found(file, f'table of {n} rows', engine)[0]['settings']
+        pairs = r.ratio(best[2], name, engine) if (n, file) == (rows, best[2]) else None
+        figure = Figure(best[0] / rate, pairs.of_rounds if pairs else [best[0] / rate],
+                        f'{best[2]} {best[0]:.1f} rows/s, {file} {rate:.1f}: {engine}, {settings}')
+    yield Bound('table workload, best file of each, rows/s over llama.cpp', 3.5, 5, figure)
+    peak = r.limit('int8_ops')
+    if best and peak:
+        roof = ROWS_PER_TOP * peak / 1e12
+        figure = Figure(best[0] / roof, [line['rows_per_second'] / roof for line in r.found(best[2], name, OURS)],
+                        f'{best[0]:.1f} of {roof:.1f} rows/s at {peak / 1e12:.2f} Top/s (vectors)')
+    yield Bound('table workload, best file, of the roofline', .6, .72, figure if best and peak else None, percent)
+
+
+def cost_of_sql(r):
+    """More processor time than the bare engine, of pairs of one round."""
+    bare = {line['round']: line['cpu_seconds'] for line in r.of('table', part='sql', through='engine')}
+    costs = [line['cpu_seconds'] / bare[line['round']] - 1 for line in r.of('table', part='sql', through='sql')
+             if line['round'] in bare]
+    return Figure(statistics.median(costs), costs) if costs else None
+
+
+def load_of(r):
+    """Of the file that takes longest for its size."""
+    by_file = {}
+    for line in r.of('load'):
+        by_file.setdefault(line['file'], []).append(line['seconds'] / line['bytes'] * 1e9)
+    for family in ('random1b', 'smollm2'):
+        found = [(statistics.median(v), file) for file, v in by_file.items() if file.startswith(family)]
+        name = '1.1B' if family == 'random1b' else 'SmolLM2'
+        yield name, Figure(max(found)[0], by_file[max(found)[1]], max(found)[1]) if found else None
+
+
+def other_bounds(r):
+    yield Bound('through SQL: more processor time than the bare engine', .03, .01, cost_of_sql(r), lambda v: percent(v, 1), True)
+    for name, figure in load_of(r):
+        yield Bound(f'load of {name}, page cache to first token, s per GB, worst file', 1, .5, figure, '{:.2f}'.format, True)
+    lines = r.of('accuracy', kv_type='f16')
+    rises = [(line['perplexity'] / line['reference_perplexity'] - 1, line) for line in lines]
+    worst = max(rises, key=lambda rise: rise[0], default=None)
+    yield Bound('perplexity over float32 on the same weights, f16 KV, worst file', .005, .001,
+                worst and Figure(worst[0], [worst[0]], f"{worst[1]['file']}, +- {percent(worst[1]['rise_error'], 2)}"),
+                lambda v: percent(v, 2), True)
+    least = min(lines, key=lambda line: line['greedy_agreement'], default=None)
+    yield Bound('same likeliest token as float32, worst file', None, None,
+                least and Figure(least['greedy_agreement'], [least['greedy_agreement']], least['file']),
+                lambda v: percent(v, 1))

@@ -1,0 +1,106 @@
+"""bench_results.py - what the lines of a bench say: medians over rounds, ratios of engines, limits of the machine.
+
+Of a peer that tried settings those count that went on the longest, and of them the ones with the best median.
+"""
+import statistics
+
+OURS, LLAMA = 'llm_infer', 'llama.cpp'
+LLAMAS = (LLAMA, 'llama.cpp-amx')
+PEERS = [*LLAMAS, 'openvino']
+NAMES = [OURS, *PEERS]
+
+
+def name_of(line):
+    if line['what'] == 'prefill':
+        return f"prefill {line['prompt']}"
+    if line['what'] == 'table':
+        return f"table of {line['rows']} rows"
+    text = f"decode {line['batch']} at {line['depth']}"
+    return text + ' shared' if line['shared'] else text
+
+
+def rate_of(line):
+    return line.get('tokens_per_second') or line.get('rows_per_second')
+
+
+def median_rate(lines):
+    return statistics.median(map(rate_of, lines))
+
+
+def medians(lines):
+    """file -> name -> engine -> the lines of its best settings; SQL is not among them, nor what it is compared with."""
+    every = {}
+    for line in lines:
+        if line['what'] in ('prefill', 'decode', 'table') and line['part'] != 'sql':
+            by_settings = every.setdefault(line['file'], {}).setdefault(name_of(line), {}).setdefault(line['engine'], {})
+            by_settings.setdefault(line['settings'], []).append(line)
+    for names in every.values():
+        for engines in names.values():
+            for engine, by_settings in engines.items():
+                most = max(map(len, by_settings.values()))
+                engines[engine] = max((v for v in by_settings.values() if len(v) == most), key=median_rate)
+    return every
+
+
+def cell(found):
+    """The median and the range, as text."""
+    rates = sorted(map(rate_of, found))
+    digits = 0 if rates[0] >= 100 else 1
+    return f'{statistics.median(rates):.{digits}f}', f'{rates[0]:.{digits}f}-{rates[-1]:.{digits}f}'
+
+
+class Figure:
+    """A value with the rounds behind it."""
+
+    def __init__(self, value, of_rounds, note=''):
+        self.value, self.of_rounds, self.note = value, list(of_rounds), note
+
+
+class Results:
+    def __init__(self, lines):
+        self.lines = lines
+        self.every = medians(lines)
+        self.peers = [p for p in PEERS if any(line.get('engine') == p for line in lines)]
+        self.reports = {line['file']: line['report'] for line in lines if line['what'] == 'profile'}
+        self.machine = {k: v for line in lines if line['what'] == 'machine' for k, v in line.items() if v}
+        self.limits = [line for line in lines if line['what'] == 'limits'] + list(self.reports.values())
+
+    def of(self, what, **keys):
+        return [line for line in self.lines if line['what'] == what and all(line.get(k) == v for k, v in keys.items())]
+
+    def found(self, file, name, engine):
+        return self.every.get(file, {}).get(name, {}).get(engine, [])
+
+    def rate(self, file, name, engine):
+        found = self.found(file, name, engine)
+        return median_rate(found) if found else None
+
+    def ratio(self, file, name, *engines, scale=1):
+        """Ours to the fastest of engines, or None; of the rounds those that both have."""
+        there = [e for e in engines if self.found(file, name, e)]
+        ours = self.found(file, name, OURS)
+        if not ours or not there:
+            return None
+        best = max(there, key=lambda e: self.rate(file, name, e))
+        theirs = self.found(file, name, best)
+        by_round = {line['round']: rate_of(line) for line in theirs}
+        pairs = [rate_of(line) / by_round[line['round']] for line in ours if line['round'] in by_round]
+        unit = 'rows/s' if name.startswith('table') else 'tok/s'
+        return Figure(median_rate(ours) / median_rate(theirs) / scale, (p / scale for p in pairs),
+                      f'{cell(ours)[0]} {unit}, {best} {cell(theirs)[0]}')
+
+    def fraction(self, file, name, key):
+        values = [line[key] for line in self.found(file, name, OURS) if key in line]
+        return Figure(statistics.median(values), values) if values else None
+
+    def limit(self, key):
+        """Of all that were measured beside something; 0 when none was. KEY_median is the median of medians."""
+        found = [limits[key] for limits in self.limits if limits.get(key)]
+        return (statistics.median(found) if key.endswith('_median') else max(found)) if found else 0
+
+    def tables(self, files, engines):
+        """(rate, rows, file, engine) of every table, the fastest first."""
+        found = [(median_rate(lines), lines[0]['rows'], file, engine) for file in files
+                 for name, by_engine in self.every.get(file, {}).items() if name.startswith('table')
+                 for engine, lines in by_engine.items() if engine in engines]
+        return sorted(found, reverse=True)
