@@ -1,21 +1,36 @@
 /*
  * kernels/qgemm_amx.c - quantised products of many rows with AMX tiles.
  *
- * A tile product sums 32 K of 16 rows and 16 columns exactly into 32 bits, which is all that rule
- * R2 asks of the integer part; scaling and accumulating are the same operations in the same order
- * as in the other files. Work on a pair of panels, by blocks of K:
+ * A tile product sums 32 K (16 for types with scales of 16) of 16 rows and 16 columns exactly into
+ * 32 bits, which is all that rule R2 asks of the integer part; scaling and accumulating are the same
+ * operations in the same order as in the other files. Work goes by blocks of K, and in a block by
+ * pairs of panels:
  *
- *   unpack    the block's weights to signed bytes and its scales to floats, shared by all rows
- *   multiply  one half (32 K) of 16 rows by one panel, into 32-bit sums in memory
- *   scale     those sums into 16 accumulators in registers, halves ascending
+ *   rows_take     the scales of all rows, 16 rows side by side
+ *   unpack        the pair's weights to signed bytes and its scales to floats, for all rows
+ *   multiply      one half (32 K) of 16 rows by one panel, into 32-bit sums in memory
+ *   scale         those sums into 16 accumulators in registers, halves ascending
  *
- * The tile unit multiplies two halves ahead of the scaling, so that both kinds of units have work.
- * Accumulators wait in y between blocks, which loses nothing. Rows and panels that fill no tile,
- * and products of few rows, go to the AVX-512 routine.
+ * A block is so small that the weights of a pair and 16 rows of activations share the first cache.
+ * Accumulators wait in y between blocks, which loses nothing. What shapes the inner loop, as
+ * measured on Granite Rapids:
+ *
+ *   - Near tile instructions, multiplying and converting run on one port of two, adding on both. So
+ *     products are added to the bits of the float 3 * 2^22: the sums are floats already, too large
+ *     by that number; subtracting it is exact, as sums are below 2^22 whatever the operands.
+ *   - tilezero stalls; loading a constant does not.
+ *   - A tile is best stored long after its product, just before the tile is needed again. So
+ *     products run one unit ahead of the scaling, across the ends of panels and rows.
+ *   - Weights that come from memory must be fetched while others are multiplied.
+ *
+ * Rows that fill no tile are repeated in a copy until they do. A few rows, and the columns of a
+ * ragged last panel, go to the AVX-512 routine.
  */
 #include "kernels/gemm.h"
 
 #if defined(__x86_64__)
+
+#include <string.h>
 
 #include "kernels/unpack_avx512.h"
 
@@ -27,40 +42,68 @@
 						  "avx2,fma,f16c"))) static
 #define AMX_INLINE AMX_FN inline __attribute__((always_inline))
 
-#define AMX_ROWS 16        /* rows of a tile */
-#define AMX_MIN_ROWS 16    /* fewer are faster without */
-#define AMX_BLOCK_UNITS 32 /* units of a block: 2048 K, 64 KB of weights */
+#define AMX_ROWS 16     /* rows of a tile */
+#define AMX_MIN_ROWS 16 /* fewer are faster without */
+#define AMX_LAST_ROWS 5 /* so are fewer than these below the full tiles */
+#define AMX_UNITS 9     /* most units of a block: 576 K, 18 KB of weights */
+#define AMX_TILES 32    /* most tiles of rows of a block */
 
-/* A block of K of a pair of panels, unpacked; the inner indices are half, panel. */
-typedef struct Block
+#define BIAS 12582912.0f     /* 3 * 2^22: the bits of floats from 2^23 on count by ones */
+#define BIAS_BITS 0x4B400000 /* its bits */
+
+/* Some units of a pair of panels, unpacked. */
+typedef struct Weights
 {
-	int8_t w[AMX_BLOCK_UNITS][2][2][512]
-		__attribute__((aligned(64)));   /* [8 k groups][16 columns][4 k] */
-	float d[AMX_BLOCK_UNITS][2][2][16]; /* scales */
-	float m[AMX_BLOCK_UNITS][2][2][16]; /* minima, if the type has them */
-	int n_units;
-	bool first; /* of K: accumulators begin at 0 */
-} Block;
+	int8_t q[AMX_UNITS][2][2][512]
+		__attribute__((aligned(64))); /* [half][panel]: [8 k groups][16 columns][4 k] */
+	float d[AMX_UNITS][4][2][16];     /* [block of 32 or 16 K][panel]: scales */
+	float m[AMX_UNITS][2][2][16];     /* [half][panel]: minima, if the type has them */
+} Weights;
 
-/* 16 rows of the product. */
+/* What belongs to one unit of 16 rows of activations, by halves. */
+typedef struct RowScales
+{
+	float d[2][16];
+	float s[2][16];
+} RowScales;
+
+/* Some units of up to 512 rows. */
 typedef struct Rows
 {
-	const LlmQ8Unit *x; /* first row, first unit of the block */
-	size_t ldx;         /* units between rows */
-	float *y;           /* first row, first column of the pair */
-	size_t ldy;         /* floats between rows */
+	RowScales scales[AMX_TILES][AMX_UNITS] __attribute__((aligned(64)));
+	LlmQ8Unit last[AMX_ROWS][AMX_UNITS]; /* the rows that fill no tile, repeated */
+	const LlmQ8Unit *x;                  /* first row, first unit of the block */
+	size_t ldx;                          /* units between rows */
+	int n_rows;
+	int n_tiles;
+	int n_units;
+	bool first; /* block of K: accumulators begin at 0 */
 } Rows;
 
-/* Tiles 0-1 hold sums, 4-5 activations, 6-7 weights. */
-AMX_FN void
-tiles_configure(void)
+/* 16 rows by one panel: a job of the inner loop. */
+typedef struct Tile
 {
+	const LlmQ8Unit *x;
+	size_t ldx; /* bytes between rows */
+	const RowScales *scales;
+	float *y;
+	int n_rows; /* of y: the others are repetitions */
+	int panel;
+	const uint8_t *fetch;      /* the same panel of the next pair */
+	int fetch_from, fetch_end; /* the lines of each of its units that this job fetches */
+} Tile;
+
+/* Tiles 0-3 hold sums, 4-5 activations, 6-7 weights. */
+AMX_FN void
+tiles_configure(LlmDtype type)
+{
+	int blocks = llm_panel_form(type).blocks;
 	LlmTileConfig c = {.palette = 1};
 
 	for (int i = 0; i < 8; i++)
 	{
-		c.rows[i] = i < 6 ? AMX_ROWS : 8;
-		c.row_nbytes[i] = i == 4 || i == 5 ? 32 : 64;
+		c.rows[i] = (uint8_t) (i < 6 ? AMX_ROWS : 8 / blocks);
+		c.row_nbytes[i] = (uint16_t) (i == 4 || i == 5 ? 32 / blocks : 64);
 	}
 	llm_tiles_configure(&c);
 }
@@ -72,38 +115,41 @@ unpack_half(const LlmDtype type, const uint8_t *q, int8_t out[512])
 	const __m512i offset =
 		_mm512_set1_epi8(llm_panel_form(type).offset ? (char) LLM_PANEL_OFFSET : 0);
 
+	VEC_UNROLL
 	for (int j = 0; j < 8; j++)
 		_mm512_store_si512(out + j * 64, _mm512_sub_epi8(unpack_weights(type, q, j), offset));
 }
 
 AMX_INLINE void
-unpack_typed(const LlmDtype type, const uint8_t *w, size_t panel, Block *b)
+unpack_typed(const LlmDtype type, const uint8_t *w, size_t panel, int n_units, Weights *b)
 {
-	const int units = llm_panel_form(type).units;
+	const LlmPanelForm form = llm_panel_form(type);
 	const size_t head = llm_panel_head_nbytes(type), half = llm_panel_half_nbytes(type);
 
-	for (int n = 0; n < b->n_units * 4; n++)
+	for (int n = 0; n < n_units * 4; n++)
 	{
-		int u = n / 4, h = n / 2 % 2, p = n % 2, i = u % units * 2 + h;
+		int u = n / 4, p = n / 2 % 2, h = n % 2, i = u % form.units * 2 + h;
 		const uint8_t *record =
-			w + (size_t) p * panel + (size_t) (u / units) * llm_panel_record_nbytes(type);
+			w + (size_t) p * panel + (size_t) (u / form.units) * llm_panel_record_nbytes(type);
 
-		unpack_half(type, record + head + (size_t) i * half, b->w[u][h][p]);
-		vf_store(b->d[u][h][p], panel_scale(type, record, i));
-		if (llm_panel_form(type).minimum)
+		unpack_half(type, record + head + (size_t) i * half, b->q[u][h][p]);
+		VEC_UNROLL
+		for (int j = 0; j < form.blocks; j++)
+			vf_store(b->d[u][h * form.blocks + j][p],
+					 panel_scale(type, record, i * form.blocks + j));
+		if (form.minimum)
 			vf_store(b->m[u][h][p], panel_minimum(type, record, i));
 	}
 }
 
-/* Any type with one scale for 32 K. */
 AMX_FN void
-unpack(LlmDtype type, const uint8_t *w, size_t panel, Block *b)
+unpack(LlmDtype type, const uint8_t *w, size_t panel, int n_units, Weights *b)
 {
 	switch (type)
 	{
 #define UNPACK_TYPED(type)                                                                         \
 	case type:                                                                                     \
-		unpack_typed(type, w, panel, b);                                                           \
+		unpack_typed(type, w, panel, n_units, b);                                                  \
 		break;
 		UNPACK_TYPED(LLM_DTYPE_Q4_0)
 		UNPACK_TYPED(LLM_DTYPE_Q4_1)
@@ -111,153 +157,324 @@ unpack(LlmDtype type, const uint8_t *w, size_t panel, Block *b)
 		UNPACK_TYPED(LLM_DTYPE_Q5_1)
 		UNPACK_TYPED(LLM_DTYPE_Q4_K)
 		UNPACK_TYPED(LLM_DTYPE_Q5_K)
+		UNPACK_TYPED(LLM_DTYPE_Q6_K)
 #undef UNPACK_TYPED
 		default:
-			unpack_typed(LLM_DTYPE_Q8_0, w, panel, b);
+			unpack_typed(LLM_DTYPE_Q8_0, w, panel, n_units, b);
 	}
 }
 
-/* Sums of one half of 16 rows by one panel. Tile numbers must be constants: two sets take turns. */
+/* Store what waits in the tile of a block, and begin the block's next product there. */
+#define MULTIPLY(SUMS, X, W, x, ldx, w, sums)                                                      \
+	do                                                                                             \
+	{                                                                                              \
+		_tile_loadd(X, x, ldx);                                                                    \
+		_tile_loadd(W, w, 64);                                                                     \
+		_tile_stored(SUMS, sums, 64);                                                              \
+		_tile_loadd(SUMS, bias, 0);                                                                \
+		_tile_dpbssd(SUMS, X, W);                                                                  \
+	} while (0)
+
+/* Products of block j of a unit: its K of 16 rows by one panel. q is the panel's first half. */
 AMX_INLINE void
-multiply(const LlmQ8Unit *x, size_t ld, const int half, const int8_t *w, int32_t *sums)
+multiply(const LlmQ8Unit *x, size_t ldx, const int8_t *q, const int blocks, const int j,
+		 float sums[4][256])
 {
-	if (half == 0)
-	{
-		_tile_loadd(4, x->q, ld);
-		_tile_loadd(6, w, 64);
-		_tile_zero(0);
-		_tile_dpbssd(0, 4, 6);
-		_tile_stored(0, sums, 64);
-	}
+	static const int32_t bias[LLM_LANES]
+		__attribute__((aligned(64))) = {BIAS_BITS, BIAS_BITS, BIAS_BITS, BIAS_BITS,
+										BIAS_BITS, BIAS_BITS, BIAS_BITS, BIAS_BITS,
+										BIAS_BITS, BIAS_BITS, BIAS_BITS, BIAS_BITS,
+										BIAS_BITS, BIAS_BITS, BIAS_BITS, BIAS_BITS};
+	const int8_t *xj = x->q + j * 32 / blocks;
+	const int8_t *qj = q + j / blocks * 1024 + j % blocks * 256;
+
+	if (j == 0)
+		MULTIPLY(0, 4, 6, xj, ldx, qj, sums[0]);
+	else if (j == 1)
+		MULTIPLY(1, 5, 7, xj, ldx, qj, sums[1]);
+	else if (j == 2)
+		MULTIPLY(2, 4, 6, xj, ldx, qj, sums[2]);
 	else
-	{
-		_tile_loadd(5, x->q + 32, ld);
-		_tile_loadd(7, w, 64);
-		_tile_zero(1);
-		_tile_dpbssd(1, 5, 7);
-		_tile_stored(1, sums, 64);
-	}
+		MULTIPLY(3, 5, 7, xj, ldx, qj, sums[3]);
 }
 
-/* Fold one half's sums of 16 rows into their accumulators. */
+/* Fold block j's sums of 16 rows into their accumulators. */
 AMX_INLINE void
-scale(const LlmQ8Unit *x, size_t ldx, const int half, vf d, vf m, const bool min,
-	  const int32_t *sums, vf acc[AMX_ROWS])
+scale(const RowScales *x, const Weights *b, int u, int panel, const int blocks, const int j,
+	  const float *sums, vf acc[AMX_ROWS])
 {
+	const int half = j / blocks;
+	vf d = vf_load(b->d[u][j][panel]), bias = vf_set1(-BIAS);
+
 	VEC_UNROLL
 	for (int i = 0; i < AMX_ROWS; i++)
 	{
-		const LlmQ8Unit *xi = (const LlmQ8Unit *) ((const uint8_t *) x + (size_t) i * ldx);
-		vf sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums + i * 16));
+		vf sum = vf_add(vf_load(sums + i * LLM_LANES), bias);
 
-		acc[i] = vf_fma(sum, vf_mul(d, vf_set1(xi->d[half])), acc[i]);
-		if (min)
-			acc[i] = vf_fma(m, vf_set1(xi->s[half]), acc[i]);
+		acc[i] = vf_fma(sum, vf_mul(d, vf_set1(x->d[half][i])), acc[i]);
 	}
 }
 
-/* 16 rows by one panel over one block of K. Sums go round a ring of four tiles, two halves ahead of
- * their scaling; the ring is 4 KB so that no load meets a younger store 4 KB apart. */
+/* Add what the minima of one half make. */
 AMX_INLINE void
-rows_run(const Block *b, const Rows *r, const int p, const bool min)
+add_minima(const RowScales *x, vf m, const int half, vf acc[AMX_ROWS])
 {
-	int32_t ring[4][AMX_ROWS * 16] __attribute__((aligned(4096)));
-	const size_t ld = r->ldx * sizeof(LlmQ8Unit);
-	const LlmQ8Unit *x = r->x;
-	float *y = r->y + p * 16;
+	VEC_UNROLL
+	for (int i = 0; i < AMX_ROWS; i++)
+		acc[i] = vf_fma(m, vf_set1(x->s[half][i]), acc[i]);
+}
+
+/* Fetch this job's part of a unit of weights. */
+AMX_INLINE void
+fetch(const Tile *t, const uint8_t *unit)
+{
+	for (int i = t->fetch_from; i < t->fetch_end; i++)
+		_mm_prefetch((const char *) unit + i * 64, _MM_HINT_T1);
+}
+
+/* A job whose first unit is in the tiles already; the next job's first unit takes its place. */
+AMX_INLINE void
+tile_run(const Weights *b, const Rows *r, const Tile *t, const Tile *next, size_t ldy,
+		 size_t unit_nbytes, const int blocks, const bool minimum)
+{
+	float sums[2][4][256] __attribute__((aligned(4096)));
+	const LlmQ8Unit *x = t->x;
 	vf acc[AMX_ROWS];
 
 	VEC_UNROLL
 	for (int i = 0; i < AMX_ROWS; i++)
-		acc[i] = b->first ? vf_set1(0.0f) : vf_load(y + (size_t) i * r->ldy);
-	multiply(x, ld, 0, b->w[0][0][p], ring[0]);
-	multiply(x, ld, 1, b->w[0][1][p], ring[1]);
-	for (int u = 0; u < b->n_units; u++, x++)
+		acc[i] = r->first || i >= t->n_rows ? vf_set1(0.0f) : vf_load(t->y + (size_t) i * ldy);
+	for (int i = 0; i < next->n_rows; i++)
+		_mm_prefetch((const char *) (next->y + (size_t) i * ldy), _MM_HINT_T0);
+	for (int u = 0; u < r->n_units; u++)
 	{
-		int32_t(*now)[AMX_ROWS * 16] = ring + u % 2 * 2,
-								 (*next)[AMX_ROWS * 16] = ring + (u + 1) % 2 * 2;
-		bool more = u + 1 < b->n_units;
+		bool more = u + 1 < r->n_units;
+		const LlmQ8Unit *x1 = more ? x + u + 1 : next->x;
+		const int8_t *q1 = more ? b->q[u + 1][0][t->panel] : b->q[0][0][next->panel];
+		size_t ldx = more ? t->ldx : next->ldx;
 
-		if (more)
-			multiply(x + 1, ld, 0, b->w[u + 1][0][p], next[0]);
-		scale(x, ld, 0, vf_load(b->d[u][0][p]), vf_load(b->m[u][0][p]), min, now[0], acc);
-		if (more)
-			multiply(x + 1, ld, 1, b->w[u + 1][1][p], next[1]);
-		scale(x, ld, 1, vf_load(b->d[u][1][p]), vf_load(b->m[u][1][p]), min, now[1], acc);
+		fetch(t, t->fetch + (size_t) u * unit_nbytes);
+		VEC_UNROLL
+		for (int j = 0; j < 2 * blocks; j++)
+		{
+			multiply(x1, ldx, q1, blocks, j, sums[u % 2]);
+			scale(t->scales + u, b, u, t->panel, blocks, j, sums[u % 2][j], acc);
+			if (minimum)
+				add_minima(t->scales + u, vf_load(b->m[u][j][t->panel]), j, acc);
+		}
 	}
 	VEC_UNROLL
 	for (int i = 0; i < AMX_ROWS; i++)
-		vf_store(y + (size_t) i * r->ldy, acc[i]);
+	{
+		if (i < t->n_rows)
+			vf_store(t->y + (size_t) i * ldy, acc[i]);
+	}
 }
 
-/* All rows of the tiles by one pair of panels. */
-AMX_FN void
-pair_run(const LlmGemm *g, int32_t pair, int n_tiles)
+/* Where a pair's products go and what is to be fetched meanwhile. */
+typedef struct Pair
 {
-	int n_units = (g->k + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT;
-	int units = llm_panel_form(g->type).units; /* of a record; a block holds whole ones */
-	const uint8_t *w = g->w + (size_t) (2 * pair) * g->panel_nbytes;
-	Block b;
+	float *y;             /* first row, first column */
+	size_t ldy;           /* floats between rows */
+	int n_panels;         /* 1 or 2 */
+	const uint8_t *fetch; /* the next pair's first unit of the block */
+	size_t panel_nbytes;
+	size_t unit_nbytes;
+} Pair;
 
-	for (int u = 0; u < n_units; u += AMX_BLOCK_UNITS)
+AMX_INLINE Tile
+pair_tile(const Rows *r, const Pair *pair, int i)
+{
+	int n = i / pair->n_panels % r->n_tiles, p = i % pair->n_panels, row = n * AMX_ROWS;
+	int lines = (int) (pair->unit_nbytes + 63) / 64;
+	bool full = r->n_rows - row >= AMX_ROWS;
+
+	return (Tile){.x = full ? r->x + (size_t) row * r->ldx : r->last[0],
+				  .ldx = (full ? r->ldx : AMX_UNITS) * sizeof(LlmQ8Unit),
+				  .scales = r->scales[n],
+				  .y = pair->y + (size_t) row * pair->ldy + p * LLM_LANES,
+				  .n_rows = full ? AMX_ROWS : r->n_rows - row,
+				  .panel = p,
+				  .fetch = pair->fetch + (size_t) p * pair->panel_nbytes,
+				  .fetch_from = lines * n / r->n_tiles,
+				  .fetch_end = lines * (n + 1) / r->n_tiles};
+}
+
+/* All rows by a pair of panels, over one block of K. */
+AMX_INLINE void
+pair_run(const Weights *b, const Rows *r, const Pair *pair, const int blocks, const bool minimum)
+{
+	Tile t = pair_tile(r, pair, 0);
+	float none[4][256];
+
+	VEC_UNROLL
+	for (int j = 0; j < 2 * blocks; j++)
+		multiply(t.x, t.ldx, b->q[0][0][0], blocks, j, none);
+	for (int i = 0; i < r->n_tiles * pair->n_panels; i++)
 	{
-		Rows r = {g->q + u, (size_t) n_units, g->y + 2 * pair * LLM_LANES, (size_t) g->ldy};
+		Tile next = pair_tile(r, pair, i + 1);
 
-		b.n_units = n_units - u < AMX_BLOCK_UNITS ? n_units - u : AMX_BLOCK_UNITS;
-		b.first = u == 0;
-		unpack(g->type, w + (size_t) (u / units) * llm_panel_record_nbytes(g->type),
-			   g->panel_nbytes, &b);
-		for (int t = 0; t < n_tiles; t++)
-		{
-			for (int p = 0; p < 2; p++)
-			{
-				if (llm_panel_form(g->type).minimum)
-					rows_run(&b, &r, p, true);
-				else
-					rows_run(&b, &r, p, false);
-			}
-			r.x += AMX_ROWS * r.ldx;
-			r.y += AMX_ROWS * r.ldy;
-		}
+		tile_run(b, r, &t, &next, pair->ldy, pair->unit_nbytes, blocks, minimum);
+		t = next;
 	}
 }
 
 AMX_FN void
-pairs_run(const LlmGemm *g, int n_pairs, int n_tiles)
+pair_run_plain(const Weights *b, const Rows *r, const Pair *pair)
 {
-	tiles_configure();
-	for (int i = 0; i < n_pairs; i++)
-		pair_run(g, i, n_tiles);
+	pair_run(b, r, pair, 1, false);
+}
+
+AMX_FN void
+pair_run_minimum(const Weights *b, const Rows *r, const Pair *pair)
+{
+	pair_run(b, r, pair, 1, true);
+}
+
+AMX_FN void
+pair_run_blocks(const Weights *b, const Rows *r, const Pair *pair)
+{
+	pair_run(b, r, pair, 2, false);
+}
+
+/* Put four values each of 16 rows side by side: d and s of both halves. */
+AMX_INLINE void
+scales_take(const LlmQ8Unit *x, size_t ldx, int n_rows, RowScales *out)
+{
+	__m512 v[4], even_low, even_high, odd_low, odd_high;
+
+	VEC_UNROLL
+	for (int k = 0; k < 4; k++)
+	{
+		/* row 4l + k in lane l */
+		v[k] = _mm512_setzero_ps();
+#define TAKE_LANE(l)                                                                               \
+	v[k] = _mm512_insertf32x4(v[k], _mm_loadu_ps(x[(size_t) ((4 * l + k) % n_rows) * ldx].d), l)
+		TAKE_LANE(0);
+		TAKE_LANE(1);
+		TAKE_LANE(2);
+		TAKE_LANE(3);
+#undef TAKE_LANE
+	}
+	even_low = _mm512_unpacklo_ps(v[0], v[2]);
+	even_high = _mm512_unpackhi_ps(v[0], v[2]);
+	odd_low = _mm512_unpacklo_ps(v[1], v[3]);
+	odd_high = _mm512_unpackhi_ps(v[1], v[3]);
+	vf_store(out->d[0], _mm512_unpacklo_ps(even_low, odd_low));
+	vf_store(out->d[1], _mm512_unpackhi_ps(even_low, odd_low));
+	vf_store(out->s[0], _mm512_unpacklo_ps(even_high, odd_high));
+	vf_store(out->s[1], _mm512_unpackhi_ps(even_high, odd_high));
+}
+
+/* Make ready a block of K of the rows at r->x. */
+AMX_FN void
+rows_take(Rows *r)
+{
+	int full = r->n_rows / AMX_ROWS, left = r->n_rows % AMX_ROWS;
+
+	r->n_tiles = full + (left > 0);
+	for (int n = 0; n < r->n_tiles; n++)
+	{
+		for (int u = 0; u < r->n_units; u++)
+			scales_take(r->x + (size_t) n * AMX_ROWS * r->ldx + u, r->ldx,
+						n < full ? AMX_ROWS : left, &r->scales[n][u]);
+	}
+	for (int i = 0; left > 0 && i < AMX_ROWS; i++)
+		memcpy(r->last[i], r->x + (size_t) (full * AMX_ROWS + i % left) * r->ldx,
+			   (size_t) r->n_units * sizeof(LlmQ8Unit));
+}
+
+/* Some rows by all panels, over one block of K that begins at unit u. */
+AMX_FN void
+block_run(const LlmGemm *g, Rows *r, int u)
+{
+	LlmPanelForm form = llm_panel_form(g->type);
+	size_t record = llm_panel_record_nbytes(g->type);
+	const uint8_t *w = g->w + (size_t) (u / form.units) * record;
+	void (*run)(const Weights *, const Rows *, const Pair *) = form.blocks > 1 ? pair_run_blocks
+															   : form.minimum  ? pair_run_minimum
+																			   : pair_run_plain;
+	Weights b;
+
+	rows_take(r);
+	for (int32_t p = 0; p < g->n_panels; p += 2)
+	{
+		Pair pair = {.y = g->y + p * LLM_LANES,
+					 .ldy = (size_t) g->ldy,
+					 .n_panels = p + 1 < g->n_panels ? 2 : 1,
+					 .fetch = w + 2 * g->panel_nbytes,
+					 .panel_nbytes = g->panel_nbytes,
+					 .unit_nbytes = record / (size_t) form.units};
+
+		unpack(g->type, w, pair.n_panels == 2 ? g->panel_nbytes : 0, r->n_units, &b);
+		run(&b, r, &pair);
+		w += 2 * g->panel_nbytes;
+	}
+}
+
+/* Rows in chunks, whose part of a block stays in the second cache. */
+AMX_FN void
+tiles_run(const LlmGemm *g)
+{
+	int n_units = (g->k + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT, row_max = AMX_TILES * AMX_ROWS;
+	int units = AMX_UNITS / llm_panel_form(g->type).units * llm_panel_form(g->type).units;
+	Rows r;
+
+	tiles_configure(g->type);
+	for (int32_t row = 0; row < g->n_rows; row += row_max)
+	{
+		LlmGemm part = *g;
+
+		part.y += (size_t) row * (size_t) g->ldy;
+		r.ldx = (size_t) n_units;
+		r.n_rows = g->n_rows - row < row_max ? g->n_rows - row : row_max;
+		for (int u = 0; u < n_units; u += units)
+		{
+			r.x = g->q + (size_t) row * r.ldx + u;
+			r.n_units = n_units - u < units ? n_units - u : units;
+			r.first = u == 0;
+			block_run(&part, &r, u);
+		}
+	}
 	_tile_release();
 }
 
 void
 llm_gemm_quant_amx(const LlmGemm *g)
 {
-	bool by_tiles = g->n_rows >= AMX_MIN_ROWS && llm_panel_form(g->type).blocks == 1;
-	int n_tiles = by_tiles ? g->n_rows / AMX_ROWS : 0;
-	int n_pairs = n_tiles > 0 ? g->n_cols / (2 * LLM_LANES) : 0;
 	size_t n_units = (size_t) (g->k + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT;
-	LlmGemm rest = *g;
+	int32_t left = g->n_rows % AMX_ROWS, cols = g->n_cols / LLM_LANES * LLM_LANES;
+	LlmGemm part = *g;
 
-	if (n_pairs > 0)
-		pairs_run(g, n_pairs, n_tiles);
-	/* columns beside the pairs, all rows */
-	rest.w += (size_t) (2 * n_pairs) * g->panel_nbytes;
-	rest.y += 2 * n_pairs * LLM_LANES;
-	rest.n_panels -= 2 * n_pairs;
-	rest.n_cols -= 2 * n_pairs * LLM_LANES;
-	if (rest.n_panels > 0)
-		llm_gemm_quant_avx512(&rest);
-	/* rows below the tiles, columns of the pairs */
-	rest = *g;
-	rest.n_rows -= n_tiles * AMX_ROWS;
-	rest.q += (size_t) (n_tiles * AMX_ROWS) * n_units;
-	rest.y += (size_t) (n_tiles * AMX_ROWS) * (size_t) g->ldy;
-	rest.n_panels = 2 * n_pairs;
-	rest.n_cols = 2 * n_pairs * LLM_LANES;
-	if (n_pairs > 0 && rest.n_rows > 0)
-		llm_gemm_quant_avx512(&rest);
+	part.n_rows = g->n_rows < AMX_MIN_ROWS ? 0
+				  : left < AMX_LAST_ROWS   ? g->n_rows - left
+										   : g->n_rows;
+	part.n_panels = cols / LLM_LANES;
+	part.n_cols = cols;
+	if (part.n_rows > 0 && cols > 0)
+		tiles_run(&part);
+	else
+		part.n_rows = 0;
+	if (part.n_rows < g->n_rows)
+	{
+		LlmGemm below = *g;
+
+		below.n_rows -= part.n_rows;
+		below.q += (size_t) part.n_rows * n_units;
+		below.y += (size_t) part.n_rows * (size_t) g->ldy;
+		llm_gemm_quant_avx512(&below);
+	}
+	if (part.n_rows > 0 && cols < g->n_cols)
+	{
+		LlmGemm beside = *g;
+
+		beside.w += (size_t) part.n_panels * g->panel_nbytes;
+		beside.y += cols;
+		beside.n_panels -= part.n_panels;
+		beside.n_cols -= cols;
+		beside.n_rows = part.n_rows;
+		llm_gemm_quant_avx512(&beside);
+	}
 }
 
 #endif

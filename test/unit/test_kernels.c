@@ -261,25 +261,27 @@ test_gemm_quant_bits(void **state)
 	}
 }
 
-/* Rows so long that a routine takes them in several blocks. */
+/* Rows so long, or so many, that a routine takes them in several blocks. */
 static void
 test_gemm_quant_long(void **state)
 {
-	const int32_t n = 48, m = 35;
+	static const int32_t ns[] = {48, 17}, ms[] = {35, 535}, ks[] = {4160, 256}, big[] = {4352, 256};
 
 	(void) state;
 	for (int t = 0; t < N_QUANT; t++)
-	{
-		int32_t k = llm_dtype_info(quant_types[t])->block == LLM_BLOCK_K ? 4352 : 4160;
-		Weight w = weight_create(quant_types[t], n, k, random_weights(quant_types[t], n, k));
-		float *x = random_floats((size_t) (m * k), 3.0f);
-		LlmQ8Unit *q = quantised(x, m, k);
+		for (int j = 0; j < 2; j++)
+		{
+			int32_t k = (llm_dtype_info(quant_types[t])->block == LLM_BLOCK_K ? big : ks)[j];
+			Weight w =
+				weight_create(quant_types[t], ns[j], k, random_weights(quant_types[t], ns[j], k));
+			float *x = random_floats((size_t) (ms[j] * k), 3.0f);
+			LlmQ8Unit *q = quantised(x, ms[j], k);
 
-		check_product(&w, q, NULL, m);
-		free(x);
-		free(q);
-		weight_free(&w);
-	}
+			check_product(&w, q, NULL, ms[j]);
+			free(x);
+			free(q);
+			weight_free(&w);
+		}
 }
 
 /* The largest sums that 16-bit pairs could see: quants and activations at their ends. */
