@@ -21,7 +21,8 @@
 #include "kernels/gemm.h"
 #include "kernels/panel_ops.h"
 
-#define QTILE_AHEAD 8192
+#define QTILE_NEAR 1024 /* bytes ahead */
+#define QTILE_FAR 8192
 
 /* What a tile reads and writes. */
 typedef struct QTile
@@ -107,16 +108,21 @@ qtile_minimum(const QTile *t, const LlmDtype type, const int R, const int C, con
 	}
 }
 
-/* Fetch the unit whose data begin QTILE_AHEAD bytes behind this one's, into the second cache: the
- * hardware stops at the end of every 4 KB and keeps too few reads in flight, so that products of few
- * rows would read at half the speed of memory. Those of many rows compute, and only lose by it. */
+/* Fetch what lies ahead of half i of a record: the hardware stops at the end of every 4 KB and keeps too
+ * few reads in flight, so that products of few rows would read at half the speed of memory. Far ahead
+ * it is the second cache that has room for many lines; from there the first is filled in time. Products
+ * of many rows compute, and only lose by this. */
 VEC_INLINE void
-qtile_fetch(const LlmDtype type, const uint8_t *record, size_t i)
+qtile_fetch(const LlmDtype type, const uint8_t *record, int i)
 {
-	const size_t n = llm_panel_record_nbytes(type) / (size_t) llm_panel_form(type).units;
+	const size_t n = llm_panel_record_nbytes(type) / (2 * (size_t) llm_panel_form(type).units);
+	const uint8_t *p = record + (size_t) i * n;
 
 	for (size_t b = 0; b < n; b += 64)
-		__builtin_prefetch(record + QTILE_AHEAD + i * n + b, 0, 2);
+	{
+		__builtin_prefetch(p + QTILE_NEAR + b);
+		__builtin_prefetch(p + QTILE_FAR + b, 0, 2);
+	}
 }
 
 VEC_INLINE void
@@ -137,13 +143,13 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 	}
 	for (size_t u = 0; u < t->n_units; u++, x++)
 	{
-		if (C == 1 && t->fetch)
-			qtile_fetch(type, record, u % units);
 		VEC_UNROLL
 		for (int half = 0; half < 2; half++)
 		{
 			int i = (int) (u % units) * 2 + half;
 
+			if (C == 1 && t->fetch)
+				qtile_fetch(type, record, i);
 			VEC_UNROLL
 			for (int b = 0; b < form.blocks; b++)
 				qtile_block(t, type, R, C, record, i, half, b, x, acc);
