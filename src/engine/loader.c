@@ -106,7 +106,7 @@ llm_loader_measure(const LlmLoaded *m, int32_t threads, double seconds, LlmMachi
 	memset(out, 0, sizeof(*out));
 	if (pool == NULL && llm_pool_create(threads, &pool, NULL) != LLM_OK)
 		return;
-	llm_cpu_limits_measure(pool, seconds, out);
+	llm_cpu_limits_measure(pool, m->info.device_nbytes, seconds, out);
 	if (pool != m->pool)
 		llm_pool_free(pool);
 }

@@ -1,8 +1,8 @@
 /*
  * kernels/limits.c - what this machine can do, measured: plain reads, int8 and float peaks.
  *
- * Bandwidth: every thread, or the first alone, sums its part of a block of huge pages. Peaks:
- * independent chains of the instruction that the best products use, nothing else, long enough to
+ * Bandwidth: every thread, or the first alone, sums its part of a block of huge pages, and fetches
+ * ahead as the products of few rows do (qgemm_tile.h). Peaks: independent chains of the instruction that the best products use, nothing else, long enough to
  * hide its latency.
  */
 #include "kernels/cpu_device.h"
@@ -21,7 +21,7 @@
 #include "kernels/tile_config.h"
 #endif
 
-#define READ_NBYTES ((size_t) 256 << 20)
+#define READ_NBYTES ((int64_t) 256 << 20)
 #define TURNS 20000 /* of a peak loop between looks at the clock */
 #define CHAINS 12   /* independent accumulators */
 #define RUNS_MAX 256
@@ -102,6 +102,11 @@ read_avx2(const uint8_t *p, size_t n)
 
 	for (size_t i = 0; i + 128 <= n; i += 128)
 	{
+		for (int j = 0; j < 128; j += 64)
+		{
+			__builtin_prefetch(p + i + 1024 + j);
+			__builtin_prefetch(p + i + 8192 + j, 0, 2);
+		}
 #pragma GCC unroll 4
 		for (int j = 0; j < 4; j++)
 			sum[j] = _mm256_add_epi64(sum[j], _mm256_load_si256((const __m256i *) (p + i) + j));
@@ -199,15 +204,16 @@ typedef struct Job
 {
 	const Loops *loops;
 	const Peak *peak;    /* NULL: read */
-	const uint8_t *data; /* [READ_NBYTES] */
-	int n_workers;       /* threads that take part, from the first */
+	const uint8_t *data; /* [nbytes] */
+	size_t nbytes;
+	int n_workers; /* threads that take part, from the first */
 } Job;
 
 /* Bytes that each of the readers reads. */
 static size_t
 read_part(const Job *job)
 {
-	return READ_NBYTES / (size_t) job->n_workers / 128 * 128;
+	return job->nbytes / (size_t) job->n_workers / 128 * 128;
 }
 
 static void
@@ -267,20 +273,22 @@ peak_measure(LlmPool *pool, const Peak *peak, double seconds)
 }
 
 void
-llm_cpu_limits_measure(LlmPool *pool, double seconds, LlmMachineLimits *out)
+llm_cpu_limits_measure(LlmPool *pool, int64_t weight_nbytes, double seconds, LlmMachineLimits *out)
 {
 	Loops loops = loops_of(llm_kernels_find(NULL)->isa);
-	uint8_t *data = llm_block_create(READ_NBYTES);
-	Job read = {.loops = &loops, .data = data, .n_workers = 1};
+	bool small = weight_nbytes > 0 && weight_nbytes < READ_NBYTES;
+	size_t nbytes = (size_t) (small ? weight_nbytes : READ_NBYTES);
+	uint8_t *data = llm_block_create(nbytes);
+	Job read = {.loops = &loops, .data = data, .nbytes = nbytes, .n_workers = 1};
 
 	*out = (LlmMachineLimits){0};
 	if (data != NULL)
 	{
-		memset(data, 1, READ_NBYTES); /* untouched pages would all be one zero page */
+		memset(data, 1, nbytes); /* untouched pages would all be one zero page */
 		out->read_one = limit_measure(pool, &read, (double) read_part(&read), seconds / 4);
 		read.n_workers = llm_pool_threads(pool);
 		out->read_all = limit_measure(pool, &read, (double) read_part(&read), seconds / 4);
-		llm_block_free(data, READ_NBYTES);
+		llm_block_free(data, nbytes);
 	}
 	out->int8_ops = peak_measure(pool, &loops.int8, seconds / 6);
 	out->amx_ops = peak_measure(pool, &loops.amx, seconds / 6);

@@ -174,7 +174,7 @@ main(int argc, char **argv)
 		}
 	}
 	must(llm_pool_create(THREADS, &pool, &err), &err);
-	llm_cpu_limits_measure(pool, 0.4, &limits);
+	llm_cpu_limits_measure(pool, (int64_t) COPIES_NBYTES, 0.4, &limits);
 	printf("int8 peak %.0f Gop/s, reads %.1f GB/s, %d threads\n", 1e-9 * limits.int8_ops.best,
 		   1e-9 * limits.read_all.best, THREADS);
 	for (int i = 3; i < argc; i++)

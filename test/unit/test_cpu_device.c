@@ -295,7 +295,7 @@ test_limits_measure(void **state)
 
 	(void) state;
 	assert_int_equal(llm_pool_create(1, &pool, &err), LLM_OK);
-	llm_cpu_limits_measure(pool, 0.02, &limits);
+	llm_cpu_limits_measure(pool, 64 << 20, 0.02, &limits);
 	assert_true(limits.read_one.median > 1e8 && limits.read_all.median > 1e8);
 	assert_true(limits.read_all.best >= limits.read_all.median);
 	assert_true(limits.int8_ops.median > 1e8 && limits.f32_ops.median > 1e7);
