@@ -16,10 +16,12 @@
 
 #define K_LANES LLM_LANES /* tokens whose K values lie side by side (kernels/kv_pages.h) */
 
+#define TURN_ROWS 8 /* most rows of a step whose attention turns and stores too */
+
 /* One item at work. */
 typedef struct AttnItem
 {
-	const LlmCpuDevice *dev;
+	LlmCpuDevice *dev;
 	const LlmCpuOp *op;
 	LlmCpuScratch *s; /* of the thread; vectors in the order of the block's rows */
 	int32_t kv_head;
@@ -283,6 +285,11 @@ item_run(const AttnItem *it, const LlmCpuBlock *block)
  * range cuts has its first splits folded by the thread whose range ends in it; the others leave the sums
  * of every split apart. Who does the last split folds these in ascending order: the same operations in
  * the same order as one thread's, so the same bits.
+ *
+ * With few rows the phase before, which turns queries and keys and stores keys and values, is little
+ * more than its barrier. Attention does it then: who does a head's last split stores the row's own K and V
+ * first, and everyone turns the queries that he needs. With more rows it is the slower way, since nobody
+ * fetches the lines ahead that are written.
  */
 
 /* The part of a block's head that a thread does. */
@@ -396,11 +403,27 @@ piece_done(AttnItem *it, const AttnPiece *p, int64_t at, int n_threads)
 	run_finish(it, run, 0);
 }
 
+/* Turn the query vectors of a row into scratch, behind the place of one more head. */
+static void
+q_turn(const AttnItem *it, int32_t row)
+{
+	int32_t head_dim = it->op->attn.head_dim;
+
+	for (int32_t v = 0; v < it->per_row; v++)
+	{
+		float *q = it->s->row + (v + 1) * head_dim;
+
+		llm_cpu_rope_q(it->dev, it->op->turn, row, it->kv_head * it->per_row + v, q);
+		it->s->q[v] = q;
+	}
+}
+
 /* The splits of a piece, folded from the head's first one on, else each apart. */
 static void
 piece_run(const AttnItem *it, const AttnPiece *p, AttnAhead after)
 {
 	const LlmCpuRun *run = &it->dev->runs[it->dev->blocks[p->block].run0];
+	int32_t v_stride = it->op->kv->v_stride;
 	bool apart = p->begin > 0;
 	size_t n_sums = (size_t) (apart ? (p->end - p->begin) : 1) * (size_t) it->per_row;
 	AttnWalk w = {.runs = run,
@@ -413,12 +436,23 @@ piece_run(const AttnItem *it, const AttnPiece *p, AttnAhead after)
 				  .after = after};
 
 	run_begin(it, run, 0);
+	if (it->op->turn != NULL)
+		q_turn(it, run->row0);
 	for (size_t i = 0; apart && i < n_sums; i++)
 	{
 		w.sums.m[i] = -INFINITY;
 		w.sums.l[i] = 0.0f;
 	}
-	memset(w.sums.o, 0, n_sums * (size_t) it->op->kv->v_stride * sizeof(float));
+	memset(w.sums.o, 0, n_sums * (size_t) v_stride * sizeof(float));
+	if (it->op->turn != NULL && p->end == p->n) /* the row's own K and V are in the last split */
+	{
+		w.after = split_ahead(it, run->seq, w.last--, it->kv_head);
+		splits_run(it, &w);
+		llm_cpu_rope_kv(it->dev, it->op->turn, run->row0, it->kv_head, it->s->row);
+		w.sums = sums_at(&w.sums, (w.last + 1 - w.first) * w.apart, v_stride);
+		w.first = ++w.last;
+		w.after = after;
+	}
 	splits_run(it, &w);
 }
 
@@ -451,8 +485,9 @@ range_run(LlmCpuDevice *dev, const LlmCpuOp *op, int tid, int n_threads)
 }
 
 void
-llm_cpu_attention_share(const LlmCpuDevice *dev, LlmCpuOp *op)
+llm_cpu_attention_share(LlmCpuDevice *dev, LlmCpuOp *op)
 {
+	LlmCpuOp *before = op - 1;
 	int32_t n_heads = op->attn.n_kv_heads, most = 0;
 	int64_t n = 0, o = (int64_t) (op->attn.n_heads / n_heads) * op->kv->v_stride;
 
@@ -469,8 +504,15 @@ llm_cpu_attention_share(const LlmCpuDevice *dev, LlmCpuOp *op)
 	}
 	most = (n + 1) / 2 < most - 1 ? (int32_t) ((n + 1) / 2)
 								  : most - 1; /* that one thread leaves apart */
-	if (most * o <= LLM_CPU_PART_FLOATS)
-		op->n_splits = n;
+	if (most * o > LLM_CPU_PART_FLOATS)
+		return;
+	op->n_splits = n;
+	if (dev->n_blocks <= TURN_ROWS && op > dev->ops && before->run == llm_cpu_run_rope &&
+		before->out == op->in && before->in->cols <= dev->limits.max_cols)
+	{
+		before->run = NULL;
+		op->turn = before;
+	}
 }
 
 /* Items that a thread takes at a time: so many that it mostly knows its next one, so few that threads

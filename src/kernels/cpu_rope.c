@@ -29,46 +29,40 @@ llm_cpu_run_rope_table(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 	}
 }
 
-/* Head h of row r of a packed q | k | v: turn it and put it where it belongs. */
+/* Turn one head of row r. */
 static void
-rope_head(LlmCpuDevice *dev, LlmCpuOp *op, int64_t r, int32_t h, float *tmp)
+head_turn(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r, const float *x, float *out)
 {
-	const LlmAttn *a = &op->attn;
-	const LlmKernels *kernels = dev->kernels;
-	const float *x = op->in->f + r * op->in->ld;
 	const float *table = op->in2 != NULL ? op->in2->f + r * op->in2->ld : NULL;
 	int32_t n_dims = op->in2 != NULL ? op->rope->n_dims : 0;
-	const float *sn = table != NULL ? table + n_dims : NULL;
-	bool pairs = op->rope != NULL && op->rope->interleaved != 0;
+
+	dev->kernels->rope(x, table, table != NULL ? table + n_dims : NULL, op->attn.head_dim, n_dims,
+					   op->rope != NULL && op->rope->interleaved != 0, out);
+}
+
+void
+llm_cpu_rope_q(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r, int32_t h, float *out)
+{
+	head_turn(dev, op, r, op->in->f + r * op->in->ld + h * op->attn.head_dim, out);
+}
+
+void
+llm_cpu_rope_kv(LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r, int32_t kv_head, float *tmp)
+{
+	const LlmAttn *a = &op->attn;
+	const LlmKvGroup *g = &op->kv->group;
+	const float *k = op->in->f + r * op->in->ld + (a->n_heads + kv_head) * a->head_dim;
+	const float *v = op->in->f + r * op->in->ld + (a->n_heads + a->n_kv_heads) * a->head_dim +
+					 kv_head * a->v_dim;
 	int32_t slot = dev->batch->slot[a->kv_group][r];
-	int32_t page = slot / LLM_PAGE_TOKENS, t = slot % LLM_PAGE_TOKENS;
-	int32_t kv_head = (h - a->n_heads) % a->n_kv_heads;
-	uint8_t *head;
-	LlmKvVector to;
+	uint8_t *head = llm_kv_pages_head(op->kv, slot / LLM_PAGE_TOKENS, a->layer, kv_head);
+	LlmKvVector k_to = llm_kv_pages_k(op->kv, head, slot % LLM_PAGE_TOKENS);
+	LlmKvVector v_to = llm_kv_pages_v(op->kv, head, slot % LLM_PAGE_TOKENS);
 	bool good;
 
-	if (h < a->n_heads)
-	{
-		kernels->rope(x + h * a->head_dim, table, sn, a->head_dim, n_dims, pairs,
-					  op->out->f + r * op->out->ld + h * a->head_dim);
-		return;
-	}
-	head = llm_kv_pages_head(op->kv, page, a->layer, kv_head);
-	x += a->n_heads * a->head_dim;
-	if (h < a->n_heads + a->n_kv_heads)
-	{
-		kernels->rope(x + kv_head * a->head_dim, table, sn, a->head_dim, n_dims, pairs, tmp);
-		to = llm_kv_pages_k(op->kv, head, t);
-		good = kernels->kv_store(tmp, a->head_dim, op->kv->group.k_type, LLM_LANES, to.values,
-								 to.scale);
-	}
-	else
-	{
-		x += a->n_kv_heads * a->head_dim + kv_head * a->v_dim;
-		to = llm_kv_pages_v(op->kv, head, t);
-		good = kernels->kv_store(x, a->v_dim, op->kv->group.v_type, 1, to.values, to.scale);
-	}
-	if (!good)
+	head_turn(dev, op, r, k, tmp);
+	good = dev->kernels->kv_store(tmp, a->head_dim, g->k_type, LLM_LANES, k_to.values, k_to.scale);
+	if (!dev->kernels->kv_store(v, a->v_dim, g->v_type, 1, v_to.values, v_to.scale) || !good)
 		atomic_store_explicit(&dev->spoiled_rows[r], true, memory_order_relaxed);
 }
 
@@ -112,15 +106,19 @@ lines_end(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
 void
 llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
-	int64_t per_row = op->attn.n_heads + 2 * op->attn.n_kv_heads;
-	int64_t n = per_row * op->in->rows, end = n * (tid + 1) / n_threads;
+	int32_t n_heads = op->attn.n_heads, per_row = n_heads + op->attn.n_kv_heads;
+	int64_t n = per_row * (int64_t) op->in->rows, end = n * (tid + 1) / n_threads;
 
 	for (int64_t i = n * tid / n_threads; i < end; i++)
 	{
 		int64_t r = i / per_row;
+		int32_t h = (int32_t) (i % per_row);
 
-		if (i % per_row == 0 && i + per_row < end && lines_end(dev, op, r))
+		if (h == 0 && i + per_row < end && lines_end(dev, op, r))
 			row_fetch(dev, op, r + 1);
-		rope_head(dev, op, r, (int32_t) (i % per_row), dev->scratch[tid].row);
+		if (h < n_heads)
+			llm_cpu_rope_q(dev, op, r, h, op->out->f + r * op->out->ld + h * op->attn.head_dim);
+		else
+			llm_cpu_rope_kv(dev, op, r, h - n_heads, dev->scratch[tid].row);
 	}
 }

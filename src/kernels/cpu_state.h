@@ -59,7 +59,7 @@ typedef void (*LlmCpuOpFn)(struct LlmCpuDevice *dev, struct LlmCpuOp *op, int ti
 /* One phase: what it reads and writes; fields that its kind does not need are NULL. */
 typedef struct LlmCpuOp
 {
-	LlmCpuOpFn run;
+	LlmCpuOpFn run; /* NULL: another phase does it too */
 	LlmCpuOpKind kind;
 	LlmCpuAct *in;
 	LlmCpuAct *in2; /* norm: what is added; rope: the table */
@@ -72,8 +72,9 @@ typedef struct LlmCpuOp
 	const LlmSampling *sampling;
 	_Atomic int32_t next; /* work items taken, where threads take them as they come */
 	int64_t n_splits;     /* attention in even shares: of all heads; 0 = items as they come */
-	double nbytes;        /* weights and KV read */
-	double ops;           /* multiply-adds counted as two */
+	const struct LlmCpuOp *turn; /* attention: the turning and storing that it does too, or NULL */
+	double nbytes;               /* weights and KV read */
+	double ops;                  /* multiply-adds counted as two */
 } LlmCpuOp;
 
 /* Adjacent rows of one sequence. */
@@ -201,8 +202,13 @@ void llm_cpu_run_sample(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 
 void llm_cpu_run_rope_table(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
 void llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
+/* Turn head h of q of row r, by a rope op. */
+void llm_cpu_rope_q(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r, int32_t h, float *out);
+/* Turn and store K of a head of row r, and store V. tmp [head_dim] */
+void llm_cpu_rope_kv(LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r, int32_t kv_head, float *tmp);
 void llm_cpu_run_attention(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
-/* Let threads have even shares of an attention phase where they can. */
-void llm_cpu_attention_share(const LlmCpuDevice *dev, LlmCpuOp *op);
+/* Let threads have even shares of an attention phase where they can, and let it do the phase before,
+ * when that is its rope op. */
+void llm_cpu_attention_share(LlmCpuDevice *dev, LlmCpuOp *op);
 
 #endif

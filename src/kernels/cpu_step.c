@@ -269,6 +269,8 @@ step_run(void *arg, int tid, int n_threads)
 	{
 		LlmCpuOp *op = &dev->ops[i];
 
+		if (op->run == NULL)
+			continue;
 		if (dev->timed)
 			t = phase_timed(dev, op, tid, n_threads, t);
 		else
