@@ -5,7 +5,9 @@
  * for, so it sees every run; the others sleep until a run wants more threads than the one before, and
  * may miss any number of runs. Barriers inside a run are a counter and a number.
  *
- * Every wait looks at its word for SPIN_NS and then sleeps in a futex. On virtual machines it takes
+ * Every wait looks at its word for SPIN_NS and then sleeps in a futex. Between runs it may be longer while
+ * nobody else wants the cores: the caller has up to a few dozen us of work between two small steps, and
+ * would pay for a wake-up in each. On virtual machines it takes
  * some 50 us to wake a core that sleeps, about as much as a phase of a small step; spinning for longer
  * than that would keep a core from the thread that is waited for, when other processes have brought
  * both onto one. Only the caller's thread creates, runs and frees the pool.
@@ -30,7 +32,8 @@
 #include "core/clock.h"
 
 #define SPIN_NS 20000
-#define SPIN_TURNS 32 /* looks at a word between looks at the clock */
+#define SPIN_CALM_NS 60000 /* between runs, when others leave the cores alone */
+#define SPIN_TURNS 32      /* looks at a word between looks at the clock */
 #define MAX_THREADS 1024
 #define RUN_STEP 2048 /* the word of a run: number * RUN_STEP + threads; 0 threads: quit */
 
@@ -51,6 +54,7 @@ struct LlmPool
 	LlmPoolFn fn;               /* work of the current run; written before `run` */
 	void *arg;                  /* its argument */
 	int n_running;              /* threads of the current run */
+	atomic_bool calm;           /* others leave the cores alone */
 	Signal run;                 /* number and threads of the current run */
 	Signal grown;               /* counts runs with more threads than the one before */
 	Signal busy;                /* threads that have not finished the current run */
@@ -73,9 +77,9 @@ spin_pause(void)
 #endif
 }
 
-/* Wait until the word is no longer `old`; returns what it is. */
+/* Wait until the word is no longer `old`, spinning for some nanoseconds; returns what it is. */
 static uint32_t
-signal_wait(Signal *s, uint32_t old)
+signal_wait(Signal *s, uint32_t old, int64_t spin)
 {
 	int64_t end = 0;
 	uint32_t now;
@@ -86,7 +90,7 @@ signal_wait(Signal *s, uint32_t old)
 		if (i % SPIN_TURNS != 0)
 			continue;
 		if (end == 0)
-			end = llm_clock_ns() + SPIN_NS;
+			end = llm_clock_ns() + spin;
 		else if (llm_clock_ns() > end)
 			break;
 	}
@@ -132,13 +136,15 @@ thread_main(void *p)
 		uint32_t grown = atomic_load(&pool->grown.word);
 		int n;
 
-		seen = signal_wait(&pool->run, seen);
+		seen = signal_wait(&pool->run, seen,
+						   atomic_load_explicit(&pool->calm, memory_order_relaxed) ? SPIN_CALM_NS
+																				   : SPIN_NS);
 		n = (int) (seen % RUN_STEP);
 		if (n == 0)
 			return NULL;
 		if (start.tid >= n)
 		{
-			signal_wait(&pool->grown, grown);
+			signal_wait(&pool->grown, grown, SPIN_NS);
 			continue;
 		}
 		pool->fn(pool->arg, start.tid, n);
@@ -255,7 +261,13 @@ llm_pool_run_some(LlmPool *pool, int n, LlmPoolFn fn, void *arg)
 	}
 	fn(arg, 0, n);
 	for (uint32_t left = n > 1 ? (uint32_t) n - 1 : 0; left > 0;)
-		left = signal_wait(&pool->busy, left);
+		left = signal_wait(&pool->busy, left, SPIN_NS);
+}
+
+void
+llm_pool_calm(LlmPool *pool, bool calm)
+{
+	atomic_store_explicit(&pool->calm, calm, memory_order_relaxed);
 }
 
 void
@@ -280,7 +292,7 @@ llm_pool_barrier(LlmPool *pool)
 		signal_wake(&pool->barrier);
 	}
 	else
-		signal_wait(&pool->barrier, barrier);
+		signal_wait(&pool->barrier, barrier, SPIN_NS);
 }
 
 int64_t

@@ -2,6 +2,7 @@
 #ifndef LLM_CORE_POOL_H
 #define LLM_CORE_POOL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/status.h"
@@ -25,6 +26,10 @@ void llm_pool_run_some(LlmPool *pool, int n, LlmPoolFn fn, void *arg);
 /* Inside fn: wait until every thread of the run has arrived here. Spins for some microseconds, then
  * sleeps: with other processes on the cores, spinning takes time from whom one waits for. */
 void llm_pool_barrier(LlmPool *pool);
+
+/* Tell whether other processes leave the cores alone; false at first. Threads then spin for longer between
+ * runs. Only the creating thread may call. */
+void llm_pool_calm(LlmPool *pool, bool calm);
 
 /* Nanoseconds that the threads together have waited for a core that others had, since each began; -1
  * where the system does not tell. About 0.3 us per thread. */

@@ -307,7 +307,10 @@ step_run_threads(LlmCpuDevice *dev)
 	llm_pool_run_some(dev->pool, dev->threads.n, step_run, dev);
 	end = llm_clock_seconds();
 	if (llm_cpu_threads_step(&dev->threads, dev->batch->n_rows, end - start))
+	{
 		llm_cpu_threads_choose(&dev->threads, 1e-9 * (double) llm_pool_delay_ns(dev->pool), end);
+		llm_pool_calm(dev->pool, dev->threads.state == LLM_CPU_CALM);
+	}
 }
 
 LlmStatus
