@@ -185,7 +185,7 @@ class Llama:
 
     def settings(self, kind, few):
         if kind == 'table':
-            return ['8 slots', '32 by hand'] if few else ['8 slots', '16 slots', '16 by hand', '32 by hand']
+            return ['32 by hand'] if few else ['8 slots', '16 slots', '16 by hand', '32 by hand']
         if kind == 'shared':
             return ['flash attention on, one KV'] + ([] if few else ['flash attention on, split KV'])
         return ['flash attention on'] if few else ['flash attention on', 'flash attention off']

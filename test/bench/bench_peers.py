@@ -128,6 +128,7 @@ class Bench:
                         point for (who, _), (_, had, point) in best.items() if (who, had) == (engine.name, settings)]
                     if points == [] or (engine, settings) in failed:
                         continue
+                    begin = time.monotonic()
                     try:
                         for point, rate, more in measure(engine, settings, number, points):
                             self.lines.note(part, **point, engine=engine.name, file=name, threads=self.args.threads,
@@ -138,6 +139,7 @@ class Bench:
                     except Exception as e:
                         failed.add((engine, settings))
                         self.lines.note(part, 'failed', engine=engine.name, file=name, settings=settings, reason=repr(e))
+                    print(f'{name}, {part}, round {number}: {engine.name} {settings}, {time.monotonic() - begin:.1f} s', file=sys.stderr)
 
     def speed(self, part, name, engines, group):
         def trying(engine, number):
@@ -180,14 +182,23 @@ class Bench:
 
     def table_trials(self, name, engines):
         """Few rows once, to find the settings and the file at which llama.cpp is best."""
-        few = self.args.quick or name != TABLE_FILE
-        for rows in (16, 64) if name == TABLE_FILE and not self.args.quick else (64,):
-            self.table(name, engines, rows, 1, lambda engine, number: engine.settings('table', few))
+        many = name == TABLE_FILE and not self.args.quick
+        self.table(name, engines, 64, 1, lambda engine, number: engine.settings('table', not many))
+        if many:
+            self.table(name, engines, 16, 1, self.best_settings(name))
+
+    def best_settings(self, name):
+        """What table() tries: the settings that were best with 64 rows, else the usual ones."""
+        results = Results(self.lines.lines)
+
+        def trying(engine, _):
+            had = results.found(name, 'table of 64 rows', engine.name)
+            return [had[0]['settings']] if had else engine.settings('table', True)[:1]
+        return trying
 
     def table_finals(self, models):
         """Many rows in turns: on the file that OpenVINO and we are fastest on, and on that of llama.cpp's best."""
-        results = Results(self.lines.lines)
-        trials = results.tables(self.counting, LLAMAS)
+        trials = Results(self.lines.lines).tables(self.counting, LLAMAS)
         best = trials[0][2:] if trials else (TABLE_FILE, '')
         for name in dict.fromkeys([TABLE_FILE, best[0]]):
             if name not in self.counting:
@@ -195,12 +206,8 @@ class Bench:
             ours, peers = self.engines(models[name])
             wanted = {OURS} | ({'openvino'} if name == TABLE_FILE else set()) | ({best[1]} if name == best[0] else set())
             engines = [e for e in (ours, *peers) if e.name in wanted & set(self.counting[name])]
-
-            def trying(engine, number, name=name):
-                had = results.found(name, 'table of 64 rows', engine.name)
-                return [had[0]['settings']] if had else engine.settings('table', True)[:1]
             try:
-                self.table(name, engines, self.args.rows or 256, self.args.rounds or 5, trying)
+                self.table(name, engines, self.args.rows or 256, self.args.rounds or 5, self.best_settings(name))
             finally:
                 for engine in peers:
                     engine.close()
@@ -228,7 +235,6 @@ class Bench:
                     self.lines.forget(part, name)
                     for group in every:
                         self.speed(part, name, engines, group)
-                        print(f'{name}, {part}: at {time.monotonic() - begin:.0f} s', file=sys.stderr)
             if 'workload' in parts and name.startswith('smollm2'):
                 self.lines.forget('workload', name)
                 self.table_trials(name, engines)
