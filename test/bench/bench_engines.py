@@ -319,7 +319,7 @@ class OpenVino:
         prompts = [random_ids(max(point['depth'], 8), 10**6 + (0 if group.kind == 'shared' else i)) for i in range(point['batch'])]
         for i, ids in enumerate(prompts):
             ids[-1] = 1000 + i  # a token of its own
-        self.generate(settings, prompts, 1)
+        self.generate(settings, prompts, 1, lead=group.kind == 'shared')
         answer = self.generate(settings, prompts, group.tokens)
         if answer['late'] <= 0:
             raise Failed('OpenVINO GenAI did not run all sequences together')

@@ -32,6 +32,10 @@ CURVE = [1, 2, 4, 8, 16, 32, 64]
 TABLE_FILE = 'smollm2-q8_0'  # where OpenVINO's text agrees and llama.cpp's tables are fastest as a rule
 
 
+def reason_of(e):
+    return str(e) if isinstance(e, Failed) else f'{type(e).__name__}: {e}'
+
+
 def groups(name, quick):
     """Part of the bench -> what it measures on a file: small models at every point, large ones at few."""
     if quick:
@@ -41,7 +45,7 @@ def groups(name, quick):
         return {'speed': [Group([128, 512], [1], [0], builds=True), Group([2048], few=True)],
                 'batch': [Group([], [1, 8, 32], [512], 'apart', tokens=16),
                           Group([], [2, 4, 16, 64], [512], 'apart', tokens=16, rounds=1, few=True),
-                          Group([], CURVE, [512], 'shared', tokens=16)]}
+                          Group([], CURVE, [512], 'shared', tokens=16, rounds=3)]}
     if name.startswith('smollm2'):
         deep = [Group([], [1], [1024, 4096], rounds=3, few=True)] if name == 'smollm2-q4_1' else []
         return {'speed': [Group([128, 512, 2048], [1], [0], builds=True), *deep], 'batch': []}
@@ -105,7 +109,7 @@ class Bench:
                 counts = agree >= SHARE * sure
                 reason = '' if counts else f'its text agrees with the reference for {agree} of {sure} prompts'
             except Exception as e:
-                agree, counts, reason = 0, False, repr(e)
+                agree, counts, reason = 0, False, reason_of(e)
             self.lines.note('agreement', 'agreement', engine=engine.name, file=name, agree=agree, of=sure, agrees=counts,
                             reason=reason)
             if counts:
@@ -138,7 +142,7 @@ class Bench:
                                 best[key] = (rate, settings, point)
                     except Exception as e:
                         failed.add((engine, settings))
-                        self.lines.note(part, 'failed', engine=engine.name, file=name, settings=settings, reason=repr(e))
+                        self.lines.note(part, 'failed', engine=engine.name, file=name, settings=settings, reason=reason_of(e))
                     print(f'{name}, {part}, round {number}: {engine.name} {settings}, {time.monotonic() - begin:.1f} s', file=sys.stderr)
 
     def speed(self, part, name, engines, group):
@@ -267,7 +271,7 @@ def main():
         try:
             bench.file(name, model)
         except Exception as e:
-            bench.lines.note('agreement', 'failed', engine=OURS, file=name, settings='', reason=repr(e))
+            bench.lines.note('agreement', 'failed', engine=OURS, file=name, settings='', reason=reason_of(e))
     if 'workload' in args.parts and not args.quick:
         begin = time.monotonic()
         bench.table_finals(models)
