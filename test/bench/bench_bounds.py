@@ -98,7 +98,7 @@ def fraction_bounds(r):
     for kind, least, aim in (('q8_0', .88, .97), ('q4_0', .8, .92)):
         yield Bound(f'decode, batch 1, 1.1B {kind.upper()}, of the read bandwidth', least, aim,
                     with_note(r.fraction(f'random1b-{kind}', 'decode 1 at 0', 'bandwidth_fraction'),
-                              f"{r.limit('read_bandwidth') / 1e9:.1f} GB/s"), percent)
+                              f"of {r.limit('read_bandwidth', 'random1b') / 1e9:.1f} GB/s"), percent)
     vnni, amx = r.limit('int8_ops'), r.limit('amx_ops')
     for kind in ('q8_0', 'q4_0', 'q4_k'):
         figure = r.fraction(f'random1b-{kind}', 'prefill 512', 'int8_fraction')

@@ -42,11 +42,8 @@ def row(name, engines, peers):
 def say_machine(r):
     print('machine: ' + ', '.join(f'{k} {v:.3g}' if isinstance(v, float) else f'{k} {v}'
                                   for k, v in r.machine.items() if k not in ('what', 'part', 'load')))
-    for key, name, unit, size in (('read_bandwidth', 'read', 'GB/s', 1e9), ('read_bandwidth_1', 'read, one thread', 'GB/s', 1e9),
-                                  ('int8_ops', 'int8, vectors', 'Top/s', 1e12), ('amx_ops', 'int8, tiles', 'Top/s', 1e12),
-                                  ('f32_ops', 'float32', 'Top/s', 1e12)):
-        if r.limit(key):
-            print(f"{name}: {r.limit(key) / size:.2f} {unit} (median {r.limit(key + '_median') / size:.2f})")
+    for name, amount, median in r.machine_limits():
+        print(f'{name}: {amount} (median {median})')
     n = sum('disturbed' in limits for limits in r.limits)
     if n:
         print(f'other processes took the cores in {n} of {len(r.limits)} runs of ours')

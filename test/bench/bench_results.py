@@ -63,7 +63,8 @@ class Results:
         self.peers = [p for p in PEERS if any(line.get('engine') == p for line in lines)]
         self.reports = {line['file']: line['report'] for line in lines if line['what'] == 'profile'}
         self.machine = {k: v for line in lines if line['what'] == 'machine' for k, v in line.items() if v}
-        self.limits = [line for line in lines if line['what'] == 'limits'] + list(self.reports.values())
+        self.limits = [line for line in lines if line['what'] == 'limits'] + [
+            {**report, 'file': file} for file, report in self.reports.items()]
 
     def of(self, what, **keys):
         return [line for line in self.lines if line['what'] == what and all(line.get(k) == v for k, v in keys.items())]
@@ -93,10 +94,22 @@ class Results:
         values = [line[key] for line in self.found(file, name, OURS) if key in line]
         return Figure(statistics.median(values), values) if values else None
 
-    def limit(self, key):
-        """Of all that were measured beside something; 0 when none was. KEY_median is the median of medians."""
-        found = [limits[key] for limits in self.limits if limits.get(key)]
+    def limit(self, key, family=''):
+        """Of all that were measured beside a file of a family; 0 when none was. KEY_median is the median of medians."""
+        found = [limits[key] for limits in self.limits if limits.get(key) and limits['file'].startswith(family)]
         return (statistics.median(found) if key.endswith('_median') else max(found)) if found else 0
+
+    def machine_limits(self):
+        """Name, amount and median of each, as texts."""
+        for name, key, family, unit, size in (
+                ('read, all threads, 256 MiB as 1.1B needs', 'read_bandwidth', 'random1b', 'GB/s', 1e9),
+                ('read, one thread, 256 MiB', 'read_bandwidth_1', 'random1b', 'GB/s', 1e9),
+                ('read, all threads, as much as SmolLM2 needs', 'read_bandwidth', 'smollm2', 'GB/s', 1e9),
+                ('int8 peak, vector instructions', 'int8_ops', '', 'Top/s', 1e12),
+                ('int8 peak, AMX tiles', 'amx_ops', '', 'Top/s', 1e12), ('float32 peak', 'f32_ops', '', 'Top/s', 1e12)):
+            if self.limit(key, family):
+                yield (name, f'{self.limit(key, family) / size:.2f} {unit}',
+                       f"{self.limit(key + '_median', family) / size:.2f}")
 
     def tables(self, files, engines):
         """(rate, rows, file, engine) of every table, the fastest first."""

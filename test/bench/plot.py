@@ -70,11 +70,7 @@ def ops_table(r):
 def machine_list(r):
     out = [f'- {k}: {v}' for k, v in r.machine.items() if k not in ('what', 'part', 'load', 'commit') and not k.endswith(('_ops', '_median'))
            and 'bandwidth' not in k]
-    for key, name, unit, size in (('read_bandwidth', 'read, all threads', 'GB/s', 1e9), ('read_bandwidth_1', 'read, one thread', 'GB/s', 1e9),
-                                  ('int8_ops', 'int8 peak, vector instructions', 'Top/s', 1e12),
-                                  ('amx_ops', 'int8 peak, AMX tiles', 'Top/s', 1e12), ('f32_ops', 'float32 peak', 'Top/s', 1e12)):
-        if r.limit(key):
-            out.append(f"- {name}: {r.limit(key) / size:.2f} {unit} (median {r.limit(key + '_median') / size:.2f})")
+    out += [f'- {name}: {amount} (median {median})' for name, amount, median in r.machine_limits()]
     return '\n'.join(out)
 
 
