@@ -33,7 +33,7 @@ typedef struct QTile
 	size_t n_units;     /* units per row and per panel */
 	float *y;           /* first output of the first row */
 	size_t ldy;         /* floats between rows */
-	bool fetch;         /* the panel is not in a cache yet */
+	bool fetch;         /* these panels were not read before */
 } QTile;
 
 /* What makes up for the quants' offset: the first value of a block's sum. */
@@ -108,20 +108,26 @@ qtile_minimum(const QTile *t, const LlmDtype type, const int R, const int C, con
 	}
 }
 
-/* Fetch what lies ahead of half i of a record: the hardware stops at the end of every 4 KB and keeps too
+/* Fetch what is ahead of half i of a record: the hardware stops at the end of every 4 KB and keeps too
  * few reads in flight, so that products of few rows would read at half the speed of memory. Far ahead
- * it is the second cache that has room for many lines; from there the first is filled in time. Products
- * of many rows compute, and only lose by this. */
+ * it is the second cache that has room for many lines; from there the first is filled in time. Where
+ * several panels are read at once, their successors are far ahead. */
 VEC_INLINE void
-qtile_fetch(const LlmDtype type, const uint8_t *record, int i)
+qtile_fetch(const QTile *t, const LlmDtype type, const int C, const uint8_t *record, int i)
 {
 	const size_t n = llm_panel_record_nbytes(type) / (2 * (size_t) llm_panel_form(type).units);
-	const uint8_t *p = record + (size_t) i * n;
+	const size_t far = C == 1 ? QTILE_FAR : (size_t) C * t->panel;
 
-	for (size_t b = 0; b < n; b += 64)
+	for (int c = 0; c < C; c++)
 	{
-		__builtin_prefetch(p + QTILE_NEAR + b);
-		__builtin_prefetch(p + QTILE_FAR + b, 0, 2);
+		const uint8_t *p = record + (size_t) c * t->panel + (size_t) i * n;
+
+		for (size_t b = 0; b < n; b += 64)
+		{
+			if (C == 1)
+				__builtin_prefetch(p + QTILE_NEAR + b);
+			__builtin_prefetch(p + far + b, 0, 2);
+		}
 	}
 }
 
@@ -148,8 +154,8 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 		{
 			int i = (int) (u % units) * 2 + half;
 
-			if (C == 1 && t->fetch)
-				qtile_fetch(type, record, i);
+			if (t->fetch)
+				qtile_fetch(t, type, C, record, i);
 			VEC_UNROLL
 			for (int b = 0; b < form.blocks; b++)
 				qtile_block(t, type, R, C, record, i, half, b, x, acc);
@@ -214,11 +220,12 @@ qtile_store(const LlmGemm *g, QTileFn fn, QTile *t, int rows, int32_t n_cols)
 			   (size_t) n_cols * sizeof(float));
 }
 
-/* All rows in nearly equal tiles, panels outermost so that a panel is read from memory once. */
+/* All rows in nearly equal tiles, panels outermost so that a panel is read from memory once. Two tiles of
+ * one panel beat four of two. */
 static void
 qtile_drive(const LlmGemm *g)
 {
-	bool wide = g->n_rows > QTILE_ROWS && qtiles[g->type][1][QTILE_COLS] != NULL;
+	bool wide = g->n_rows > 2 * QTILE_ROWS && qtiles[g->type][1][QTILE_COLS] != NULL;
 	int max_rows = wide ? QTILE_WIDE_ROWS : QTILE_ROWS;
 	int n_tiles = (g->n_rows + max_rows - 1) / max_rows;
 	QTile t = {.panel = g->panel_nbytes,
