@@ -7,20 +7,19 @@ import subprocess
 import time
 
 
-TOUCHED = 1_500_000_000
 TIMES, QUICK = 4, 0.2e-9  # at most so often; seconds per byte of memory that is there
 
 
-def touch_memory():
-    """Write to as many huge pages as a large model takes, and free them, until that is quick: on a virtual machine the
-    first touch of memory that the host has taken back costs 1 to 2 s per GB, whoever is measured."""
+def touch_memory(nbytes=10**9):
+    """Write to so many bytes of huge pages, and free them, until that is quick: on a virtual machine the first touch of
+    memory that the host has taken back costs 1 to 2 s per GB, whoever is measured."""
     for _ in range(TIMES):
         begin = time.monotonic()
-        with mmap.mmap(-1, TOUCHED, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        with mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
             memory.madvise(mmap.MADV_HUGEPAGE)
-            for i in range(0, TOUCHED, mmap.PAGESIZE):
+            for i in range(0, nbytes, mmap.PAGESIZE):
                 memory[i] = 1
-        if time.monotonic() - begin < QUICK * TOUCHED:
+        if time.monotonic() - begin < QUICK * nbytes:
             break
 
 
