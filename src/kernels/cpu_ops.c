@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#define GATE_UNITS 4  /* of columns in one turn of product and gate */
+#define GATE_ROWS 256 /* its rows: the floats stay in the second cache */
+
 /* First item of a thread's share of n. */
 static int64_t
 share(int64_t n, int tid, int n_threads)
@@ -97,7 +100,7 @@ llm_cpu_run_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 	}
 }
 
-/* Product and gate in one phase: 64 columns of gate and of up at a time lie in scratch, never in
+/* Product and gate in one phase: some columns of gate and of up at a time lie in scratch, never in
  * memory. The same operations on every value as the two phases, so the same bits. */
 void
 llm_cpu_run_linear_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
@@ -105,24 +108,33 @@ llm_cpu_run_linear_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 	const LlmLinear *l = op->linear;
 	const LlmCpuAct *in = op->in, *out = op->out;
 	float *y = dev->scratch[tid].sums.o;
-	int32_t panels = LLM_Q8_UNIT / LLM_LANES, ldy = 2 * LLM_Q8_UNIT;
-	int32_t step = dev->max_o / ldy < 128 ? dev->max_o / ldy : 128;
+	int32_t panels = LLM_Q8_UNIT / LLM_LANES,
+			end = (int32_t) share(out->n_units, tid + 1, n_threads);
 
-	for (int64_t u = share(out->n_units, tid, n_threads);
-		 u < share(out->n_units, tid + 1, n_threads); u++)
+	for (int32_t u = (int32_t) share(out->n_units, tid, n_threads), n_units; u < end; u += n_units)
 	{
-		int32_t p = (int32_t) u * panels;
+		int32_t ldy, step;
 
+		n_units = end - u < GATE_UNITS ? end - u : GATE_UNITS;
+		ldy = 2 * n_units * LLM_Q8_UNIT;
+		step = dev->max_o / ldy < GATE_ROWS ? dev->max_o / ldy : GATE_ROWS;
 		for (int32_t r = 0; r < out->rows; r += step)
 		{
 			int32_t n = out->rows - r < step ? out->rows - r : step;
 			LlmLinearInput rows = {in->q != NULL ? row_q(in, r) : NULL, row_f(in, r), in->ld, n};
+			float *up = y + n_units * LLM_Q8_UNIT;
 
-			llm_linear_part_run(dev->kernels, l, 0, &rows, p, p + panels, y, ldy);
-			llm_linear_part_run(dev->kernels, l, 1, &rows, p, p + panels, y + LLM_Q8_UNIT, ldy);
-			for (int32_t i = 0; i < n; i++)
-				gate_unit(dev, out, r + i, (int32_t) u * LLM_Q8_UNIT, y + i * ldy,
-						  y + i * ldy + LLM_Q8_UNIT);
+			llm_linear_part_run(dev->kernels, l, 0, &rows, u * panels, (u + n_units) * panels, y,
+								ldy);
+			llm_linear_part_run(dev->kernels, l, 1, &rows, u * panels, (u + n_units) * panels, up,
+								ldy);
+			for (int32_t i = 0; i < n * n_units; i++)
+			{
+				int32_t at = i / n_units * ldy + i % n_units * LLM_Q8_UNIT;
+
+				gate_unit(dev, out, r + i / n_units, (u + i % n_units) * LLM_Q8_UNIT, y + at,
+						  up + at);
+			}
 		}
 	}
 }
