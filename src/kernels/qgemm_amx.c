@@ -46,6 +46,7 @@
 #define AMX_MIN_ROWS 16 /* fewer are faster without */
 #define AMX_LAST_ROWS 5 /* so are fewer than these below the full tiles */
 #define AMX_UNITS 9     /* most units of a block: 576 K, 18 KB of weights */
+#define AMX_SUMS 256    /* floats of a tile */
 #define AMX_TILES 32    /* most tiles of rows of a block */
 
 #define BIAS 12582912.0f     /* 3 * 2^22: the bits of floats from 2^23 on count by ones */
@@ -178,7 +179,7 @@ unpack(LlmDtype type, const uint8_t *w, size_t panel, int n_units, Weights *b)
 /* Products of block j of a unit: its K of 16 rows by one panel. q is the panel's first half. */
 AMX_INLINE void
 multiply(const LlmQ8Unit *x, size_t ldx, const int8_t *q, const int blocks, const int j,
-		 float sums[4][256])
+		 float *sums)
 {
 	static const int32_t bias[LLM_LANES]
 		__attribute__((aligned(64))) = {BIAS_BITS, BIAS_BITS, BIAS_BITS, BIAS_BITS,
@@ -189,13 +190,13 @@ multiply(const LlmQ8Unit *x, size_t ldx, const int8_t *q, const int blocks, cons
 	const int8_t *qj = q + j / blocks * 1024 + j % blocks * 256;
 
 	if (j == 0)
-		MULTIPLY(0, 4, 6, xj, ldx, qj, sums[0]);
+		MULTIPLY(0, 4, 6, xj, ldx, qj, sums);
 	else if (j == 1)
-		MULTIPLY(1, 5, 7, xj, ldx, qj, sums[1]);
+		MULTIPLY(1, 5, 7, xj, ldx, qj, sums);
 	else if (j == 2)
-		MULTIPLY(2, 4, 6, xj, ldx, qj, sums[2]);
+		MULTIPLY(2, 4, 6, xj, ldx, qj, sums);
 	else
-		MULTIPLY(3, 5, 7, xj, ldx, qj, sums[3]);
+		MULTIPLY(3, 5, 7, xj, ldx, qj, sums);
 }
 
 /* Fold block j's sums of 16 rows into their accumulators. */
@@ -232,12 +233,13 @@ fetch(const Tile *t, const uint8_t *unit)
 		_mm_prefetch((const char *) unit + i * 64, _MM_HINT_T1);
 }
 
-/* A job whose first unit is in the tiles already; the next job's first unit takes its place. */
+/* A job whose first unit is in the tiles already; the next job's first unit takes its place. The ring of
+ * sums is 4 KB for most types, so that no load meets a store 4 KB apart. */
 AMX_INLINE void
 tile_run(const Weights *b, const Rows *r, const Tile *t, const Tile *next, size_t ldy,
 		 size_t unit_nbytes, const int blocks, const bool minimum)
 {
-	float sums[2][4][256] __attribute__((aligned(4096)));
+	float ring[2 * 4 * AMX_SUMS] __attribute__((aligned(4096)));
 	const LlmQ8Unit *x = t->x;
 	vf acc[AMX_ROWS];
 
@@ -252,13 +254,14 @@ tile_run(const Weights *b, const Rows *r, const Tile *t, const Tile *next, size_
 		const LlmQ8Unit *x1 = more ? x + u + 1 : next->x;
 		const int8_t *q1 = more ? b->q[u + 1][0][t->panel] : b->q[0][0][next->panel];
 		size_t ldx = more ? t->ldx : next->ldx;
+		float *sums = ring + u % 2 * 2 * blocks * AMX_SUMS;
 
 		fetch(t, t->fetch + (size_t) u * unit_nbytes);
 		VEC_UNROLL
 		for (int j = 0; j < 2 * blocks; j++)
 		{
-			multiply(x1, ldx, q1, blocks, j, sums[u % 2]);
-			scale(t->scales + u, b, u, t->panel, blocks, j, sums[u % 2][j], acc);
+			multiply(x1, ldx, q1, blocks, j, sums + j * AMX_SUMS);
+			scale(t->scales + u, b, u, t->panel, blocks, j, sums + j * AMX_SUMS, acc);
 			if (minimum)
 				add_minima(t->scales + u, vf_load(b->m[u][j][t->panel]), j, acc);
 		}
@@ -305,7 +308,7 @@ AMX_INLINE void
 pair_run(const Weights *b, const Rows *r, const Pair *pair, const int blocks, const bool minimum)
 {
 	Tile t = pair_tile(r, pair, 0);
-	float none[4][256];
+	float none[AMX_SUMS];
 
 	VEC_UNROLL
 	for (int j = 0; j < 2 * blocks; j++)
