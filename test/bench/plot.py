@@ -87,7 +87,7 @@ def roofline_chart(file, report):
     bandwidth, vnni, amx, floats = (report[k] / 1e9 for k in ('read_bandwidth', 'int8_ops', 'amx_ops', 'f32_ops'))
     top = max(vnni, amx)
     chart = Chart(f'{file}: ops beside what the machine can do', 'operations per byte read (log)', 'Gop/s (log)', (.5, 32768),
-                  (10, top * 2.2), 640, 500, y_log=True, x_ticks=[4 ** k for k in range(8)])
+                  (1, top * 2.2), 640, 500, y_log=True, x_ticks=[4 ** k for k in range(8)])
     chart.roof([(.5, bandwidth * .5), (vnni / bandwidth, vnni), (32768, vnni)], f'int8 vectors, {vnni / 1e3:.2f} Top/s')
     chart.roof([(floats / bandwidth, floats), (32768, floats)], f'float32, {floats / 1e3:.2f} Top/s', dashed=True,
                below=True)
@@ -142,7 +142,7 @@ def batch_charts(r):
         batches = sorted({b for *_, points in lines for b, _ in points})
         top = 1.1 * max(v for *_, points in lines for _, v in points)
         chart = Chart(f'{file}: decode at {depth} tokens', 'sequences that decode together', 'tokens/s', (batches[0], batches[-1]),
-                      (0, top), 456, 380, x_ticks=batches, right=136)
+                      (0, top), 456, 380, x_ticks=batches, right=150)
         for engine, shared, points in lines:
             chart.line(points, NAMES.index(engine), dashed=shared)
         for engine, shared, points in sorted(lines, key=lambda line: -line[2][-1][1]):
@@ -161,9 +161,9 @@ def rows_charts(r):
                             if (match := re.fullmatch(r'table of (\d+) rows', name)) and r.rate(file, name, engine))
             if points:
                 lines.append((engine, points))
-        if not lines:
-            continue
         rows = sorted({n for _, points in lines for n, _ in points})
+        if len(rows) < 2:
+            continue
         chart = Chart(f'{file}: table workload', 'rows', 'rows/s', (rows[0] / 1.5, rows[-1] * 1.5), (0, 1.1 * max(
             v for _, points in lines for _, v in points)), 456, 340, x_ticks=rows, right=124)
         for engine, points in lines:
