@@ -18,6 +18,7 @@
 #endif
 
 #define LANES LLM_ROW_LANES
+#define RANDOM_IDS (8 * LANES)
 #define BODY static inline __attribute__((always_inline))
 
 /* Maxima of up to a block of values by lane; whether there was a NaN. */
@@ -107,8 +108,14 @@ scale_body(const float *x, int32_t n, float max, float temperature, float *z)
 	int32_t i = 0;
 
 	for (; i + LANES <= n; i += LANES)
+	{
+		float y[LANES]; /* z may be x, which would keep the compiler from vectors */
+
 		for (int l = 0; l < LANES; l++)
-			z[i + l] = (x[i + l] - max) / temperature;
+			y[l] = (x[i + l] - max) / temperature;
+		for (int l = 0; l < LANES; l++)
+			z[i + l] = y[l];
+	}
 	for (; i < n; i++)
 		z[i] = (x[i] - max) / temperature;
 }
@@ -205,21 +212,30 @@ weight_sum_body(const float *x, int32_t n, float max, float temperature)
 	return sum;
 }
 
+/* The first m of 16 noises from their random bits. */
+BODY void
+noise(const uint32_t bits[LANES], int32_t m, float *g)
+{
+	float u[LANES];
+
+	for (int l = 0; l < LANES; l++)
+		u[l] = -llm_logf(-llm_logf(llm_rng_unit(bits[l])));
+	for (int l = 0; l < m; l++)
+		g[l] = u[l];
+}
+
 BODY void
 gumbel_body(uint64_t seed, uint32_t position, const int32_t *ids, int32_t n, float *g)
 {
-	float u[LANES];
+	uint32_t bits[LANES];
 
 	for (int32_t i = 0; i < n; i += LANES)
 	{
 		int32_t m = n - i < LANES ? n - i : LANES;
 
 		for (int l = 0; l < LANES; l++)
-			u[l] = llm_rng_uniform(seed, position, (uint32_t) ids[i + (l < m ? l : 0)]);
-		for (int l = 0; l < LANES; l++)
-			u[l] = -llm_logf(-llm_logf(u[l]));
-		for (int l = 0; l < m; l++)
-			g[i + l] = u[l];
+			bits[l] = llm_rng_u32(seed, position, (uint32_t) ids[i + (l < m ? l : 0)]);
+		noise(bits, m, g + i);
 	}
 }
 
@@ -245,14 +261,15 @@ gumbel_body(uint64_t seed, uint32_t position, const int32_t *ids, int32_t n, flo
 											   float temperature)                                  \
 	{                                                                                              \
 		return weight_sum_body(x, n, max, temperature);                                            \
-	}                                                                                              \
+	}
+
+/* Routines for which AVX-512 has instructions that the compiler does not find. */
+#define ROWMATH_PLAIN(suffix, target)                                                              \
 	target static void gumbel_##suffix(uint64_t seed, uint32_t position, const int32_t *ids,       \
 									   int32_t n, float *g)                                        \
 	{                                                                                              \
 		gumbel_body(seed, position, ids, n, g);                                                    \
-	}
-
-#define COLLECT(suffix, target)                                                                    \
+	}                                                                                              \
 	target static int32_t collect_##suffix(const float *x, int32_t n, float least, int32_t *id,    \
 										   float *out)                                             \
 	{                                                                                              \
@@ -266,7 +283,7 @@ gumbel_body(uint64_t seed, uint32_t position, const int32_t *ids, int32_t n, flo
 	}
 
 ROWMATH(generic, )
-COLLECT(generic, )
+ROWMATH_PLAIN(generic, )
 static const LlmRowMath table_generic = TABLE(generic);
 
 #if defined(__x86_64__)
@@ -274,10 +291,9 @@ static const LlmRowMath table_generic = TABLE(generic);
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"), flatten))
 
 ROWMATH(avx2, AVX2)
-COLLECT(avx2, AVX2)
+ROWMATH_PLAIN(avx2, AVX2)
 ROWMATH(avx512, AVX512)
 
-/* The instruction set has an instruction for it. */
 AVX512 static int32_t
 collect_avx512(const float *x, int32_t n, float least, int32_t *id, float *out)
 {
@@ -306,6 +322,57 @@ collect_avx512(const float *x, int32_t n, float least, int32_t *id, float *out)
 			out[len++] = x[i];
 		}
 	return len;
+}
+
+/* One round of llm_rng_u32 for 8 ids. 32-bit numbers lie in 64-bit lanes whose upper halves do not
+ * count, so products need no moving. */
+AVX512 static inline void
+philox_8(__m512i c[4], __m512i k0, __m512i k1)
+{
+	__m512i p0 = _mm512_mul_epu32(_mm512_set1_epi64(LLM_PHILOX_M0), c[0]);
+	__m512i p1 = _mm512_mul_epu32(_mm512_set1_epi64(LLM_PHILOX_M1), c[2]);
+
+	c[0] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p1, 32), c[1], k0, 0x96); /* xor */
+	c[2] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(p0, 32), c[3], k1, 0x96);
+	c[1] = p1;
+	c[3] = p0;
+}
+
+AVX512 static void
+gumbel_avx512(uint64_t seed, uint32_t position, const int32_t *ids, int32_t n, float *g)
+{
+	__m512i k[2 * LLM_PHILOX_ROUNDS], zero = _mm512_setzero_si512();
+	uint32_t k0 = (uint32_t) seed, k1 = (uint32_t) (seed >> 32);
+	uint32_t bits
+		[RANDOM_IDS]; /* so many at a time: their long chains overlap better without logarithms */
+
+	for (int i = 0; i < LLM_PHILOX_ROUNDS; i++, k0 += LLM_PHILOX_W0, k1 += LLM_PHILOX_W1)
+	{
+		k[2 * i] = _mm512_set1_epi64(k0);
+		k[2 * i + 1] = _mm512_set1_epi64(k1);
+	}
+	for (int32_t i = 0; i < n; i += LANES)
+	{
+		int32_t m = n - i < LANES ? n - i : LANES;
+		uint32_t *to = bits + i % RANDOM_IDS;
+		__m512i id = _mm512_maskz_loadu_epi32((__mmask16) ((1u << m) - 1), ids + i);
+		__m512i a[4] = {_mm512_cvtepu32_epi64(_mm512_castsi512_si256(id)),
+						_mm512_set1_epi64(position), zero, zero};
+		__m512i b[4] = {_mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(id, 1)),
+						_mm512_set1_epi64(position), zero, zero};
+
+#pragma GCC unroll 10
+		for (int r = 0; r < LLM_PHILOX_ROUNDS; r++)
+		{
+			philox_8(a, k[2 * r], k[2 * r + 1]);
+			philox_8(b, k[2 * r], k[2 * r + 1]);
+		}
+		_mm256_storeu_si256((__m256i *) to, _mm512_cvtepi64_epi32(a[0]));
+		_mm256_storeu_si256((__m256i *) (to + 8), _mm512_cvtepi64_epi32(b[0]));
+		if (i % RANDOM_IDS == RANDOM_IDS - LANES || n - i <= LANES)
+			for (int32_t k = i / RANDOM_IDS * RANDOM_IDS; k <= i; k += LANES)
+				noise(bits + k % RANDOM_IDS, k < i ? LANES : m, g + k);
+	}
 }
 
 static const LlmRowMath table_avx2 = TABLE(avx2);

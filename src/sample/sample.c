@@ -5,7 +5,8 @@
  * where it is wanted, one for its log-probability. A draw collects few candidates in one more pass, by
  * a bound on the logit: what could not win even with the highest noise there is, what is below the
  * k-th highest of the maxima that the first pass has left, or what adds up to less than top-p leaves
- * out. Only candidates are scaled, and cut by selection (select.h) rather than by sorting. None of
+ * out. The few near the highest are looked at first: they may be all that top-p keeps, and the best of them
+ * with its noise rules most others out. Only candidates are scaled, and cut by selection (select.h) rather than by sorting. None of
  * this changes the pick.
  *
  * The weights that top-p adds up are exp(z) as integers in units of 2^-40 of the highest one: exact
@@ -26,6 +27,7 @@
 
 /* Below this a draw differs from the highest logit only between logits that all but tie: greedy. */
 #define TEMPERATURE_MIN 1e-6f
+#define NEAR_Z (-6.0f) /* scaled logits of the few tokens that are looked at first */
 
 struct LlmSampler
 {
@@ -300,32 +302,55 @@ top_p_collect(LlmSampler *s, const float *x, LlmRowTop top, const LlmSampleParam
 	float rest = (float) (total - target) / (float) LLM_WEIGHT_ONE / (float) s->vocab_size;
 	float min_z = fmaxf(llm_logf(rest) - 0.01f, LLM_WEIGHT_MIN_Z);
 
-	candidates_collect(s, x, logit_bound(min_z, top.max, p->temperature), top, p->temperature);
-	candidates_weigh(s);
+	float z = NEAR_Z; /* a few tokens may be enough */
+
+	for (bool enough = false; !enough; z *= 2.0f)
+	{
+		enough = z <= min_z;
+		candidates_collect(s, x, logit_bound(fmaxf(z, min_z), top.max, p->temperature), top,
+						   p->temperature);
+		enough |= candidates_weigh(s) >= target;
+	}
 	llm_select_prefix(&s->c, false, target);
 }
 
-/* Gumbel-max: the highest z + noise is a draw from softmax(z). Ties go to the first in the order. */
+/* Gumbel-max: the highest z + noise is a draw from softmax(z). Ties go to the first in the order.
+ * *score: of the candidate that is picked. */
 static int32_t
-gumbel_pick(LlmSampler *s, const LlmSampleRow *row)
+gumbel_pick(LlmSampler *s, const LlmSampleRow *row, float *score)
 {
 	LlmCandidates *c = &s->c;
 	int32_t best = 0;
-	float best_score;
 
 	s->math->gumbel(row->p.seed, (uint32_t) row->position, c->id, c->n, s->noise);
-	best_score = c->z[0] + s->noise[0];
+	*score = c->z[0] + s->noise[0];
 	for (int32_t i = 1; i < c->n; i++)
 	{
-		float score = c->z[i] + s->noise[i];
+		float at = c->z[i] + s->noise[i];
 
-		if (score > best_score || (score == best_score && c->x[i] > c->x[best]))
+		if (at > *score || (at == *score && c->x[i] > c->x[best]))
 		{
 			best = i;
-			best_score = score;
+			*score = at;
 		}
 	}
 	return c->id[best];
+}
+
+/* All that may win, when nothing is cut: what the best of the highest tokens cannot beat. */
+static void
+all_collect(LlmSampler *s, const float *x, LlmRowTop top, const LlmSampleRow *row, float least)
+{
+	float temperature = row->p.temperature, score;
+
+	candidates_collect(s, x, logit_bound(fmaxf(least, NEAR_Z), top.max, temperature), top,
+					   temperature);
+	if (least >= NEAR_Z)
+		return;
+	candidates_drop(&s->c, least);
+	gumbel_pick(s, row, &score);
+	least = fmaxf(least, score - LLM_GUMBEL_MAX);
+	candidates_collect(s, x, logit_bound(least, top.max, temperature), top, temperature);
 }
 
 /* A draw from row x, whose highest value is top. */
@@ -345,9 +370,9 @@ row_draw(LlmSampler *s, const float *x, LlmRowTop top, const LlmSampleRow *row)
 	else if (p->top_p < 1.0f)
 		top_p_collect(s, x, top, p);
 	else
-		candidates_collect(s, x, logit_bound(least, top.max, p->temperature), top, p->temperature);
+		all_collect(s, x, top, row, least);
 	candidates_drop(&s->c, least);
-	return gumbel_pick(s, row);
+	return gumbel_pick(s, row, &g);
 }
 
 static bool
