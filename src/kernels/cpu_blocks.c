@@ -15,7 +15,7 @@
  */
 #include "kernels/cpu_state.h"
 
-#define ITEMS_PER_THREAD 4 /* wanted, so that threads end together */
+#define ITEMS_PER_THREAD 8 /* wanted, so that threads end together */
 #define RUN_ROWS_MIN 16    /* a long run is cut no finer */
 
 static const int32_t *

@@ -43,7 +43,7 @@
 #define AMX_INLINE AMX_FN inline __attribute__((always_inline))
 
 #define AMX_ROWS 16     /* rows of a tile */
-#define AMX_MIN_ROWS 13 /* fewer are faster without: 12 are one AVX-512 tile */
+#define AMX_MIN_ROWS 25 /* fewer are one AVX-512 tile */
 #define AMX_LAST_ROWS 6 /* so are fewer than these below the full tiles */
 #define AMX_UNITS 9     /* most units of a block: 576 K, 18 KB of weights */
 #define AMX_SUMS 256    /* floats of a tile */
