@@ -16,7 +16,9 @@
 #include "kernels/cpu_state.h"
 
 #define ITEMS_PER_THREAD 8 /* wanted, so that threads end together */
-#define RUN_ROWS_MIN 16    /* a long run is cut no finer */
+#define ITEMS_FEW 4        /* enough if blocks have few rows */
+#define BLOCK_ROWS_FEW 8
+#define RUN_ROWS_MIN 16 /* a long run is cut no finer */
 
 static const int32_t *
 table_of(const LlmBatch *b, int g, int32_t seq)
@@ -126,8 +128,11 @@ static int32_t
 rows_most(const LlmCpuDevice *dev, const LlmBatch *b)
 {
 	int32_t n_kv_heads = dev->n_groups > 0 ? dev->kv[0].group.n_kv_heads : 1;
-	int64_t n = (int64_t) b->n_rows * n_kv_heads / (ITEMS_PER_THREAD * llm_pool_threads(dev->pool));
+	int64_t n = (int64_t) b->n_rows * n_kv_heads / llm_pool_threads(dev->pool);
 
+	if (n / ITEMS_PER_THREAD < BLOCK_ROWS_FEW)
+		return n / ITEMS_FEW < BLOCK_ROWS_FEW ? (int32_t) (n / ITEMS_FEW) : BLOCK_ROWS_FEW;
+	n /= ITEMS_PER_THREAD;
 	return n < LLM_CPU_BLOCK_ROWS ? (int32_t) n : LLM_CPU_BLOCK_ROWS;
 }
 
