@@ -5,12 +5,12 @@
  * for, so it sees every run; the others sleep until a run wants more threads than the one before, and
  * may miss any number of runs. Barriers inside a run are a counter and a number.
  *
- * Every wait looks at its word for SPIN_NS and then sleeps in a futex. Between runs it may be longer while
- * nobody else wants the cores: the caller has up to a few dozen us of work between two small steps, and
- * would pay for a wake-up in each. On virtual machines it takes
- * some 50 us to wake a core that sleeps, about as much as a phase of a small step; spinning for longer
- * than that would keep a core from the thread that is waited for, when other processes have brought
- * both onto one. Only the caller's thread creates, runs and frees the pool.
+ * Every wait looks at its word for SPIN_NS and then sleeps in a futex. Between runs it may be longer
+ * while nobody else wants the cores: the caller has up to a few dozen us of work between two small
+ * steps, and would pay for a wake-up in each. On virtual machines it takes some 50 us to wake a core
+ * that sleeps, about as much as a phase of a small step; spinning for longer than that would keep a
+ * core from the thread that is waited for, when other processes have brought both onto one. Only the
+ * caller's thread creates, runs and frees the pool.
  */
 #include "core/pool.h"
 

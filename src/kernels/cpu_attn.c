@@ -167,8 +167,7 @@ typedef struct AttnWalk
 	int32_t v; /* first of the n_q vectors */
 	int32_t n_q;
 	LlmCpuSums sums; /* of them */
-	int32_t
-		apart; /* vectors from the sums of one split to those of the next; 0 = they are folded */
+	int32_t apart;   /* vectors from one split's sums to the next one's; 0 = they are folded */
 	AttnAhead after; /* what comes after the last split */
 } AttnWalk;
 
@@ -461,7 +460,7 @@ static void
 range_run(LlmCpuDevice *dev, const LlmCpuOp *op, int tid, int n_threads)
 {
 	int64_t at = range_begin(op, tid, n_threads), end = range_begin(op, tid + 1, n_threads);
-	AttnPiece p = piece_at(dev, op, at, end), next;
+	AttnPiece p = piece_at(dev, op, at, end), next = p;
 
 	for (; at < end; at += p.end - p.begin, p = next)
 	{
@@ -484,11 +483,24 @@ range_run(LlmCpuDevice *dev, const LlmCpuOp *op, int tid, int n_threads)
 	}
 }
 
+/* Whether the phase before turns and stores what this attention reads, and little of it. */
+static bool
+turns_here(const LlmCpuDevice *dev, const LlmCpuOp *op)
+{
+	const LlmCpuOp *before;
+
+	if (dev->n_blocks > TURN_ROWS || op == dev->ops)
+		return false;
+	before = op - 1;
+	return before->run == llm_cpu_run_rope && before->out == op->in && before->kv == op->kv &&
+		   before->attn.kv_group == op->attn.kv_group && before->attn.layer == op->attn.layer &&
+		   before->attn.head_dim == op->attn.head_dim && before->in->cols <= dev->limits.max_cols;
+}
+
 void
 llm_cpu_attention_share(LlmCpuDevice *dev, LlmCpuOp *op)
 {
-	LlmCpuOp *before = op - 1;
-	int32_t n_heads = op->attn.n_kv_heads, most = 0;
+	int32_t n_heads = op->attn.n_kv_heads, most = 0; /* splits that one thread leaves apart */
 	int64_t n = 0, o = (int64_t) (op->attn.n_heads / n_heads) * op->kv->v_stride;
 
 	op->n_splits = 0;
@@ -502,16 +514,14 @@ llm_cpu_attention_share(LlmCpuDevice *dev, LlmCpuOp *op)
 		n += (int64_t) p.n * n_heads;
 		most = p.n > most ? p.n : most;
 	}
-	most = (n + 1) / 2 < most - 1 ? (int32_t) ((n + 1) / 2)
-								  : most - 1; /* that one thread leaves apart */
+	most = (n + 1) / 2 < most - 1 ? (int32_t) ((n + 1) / 2) : most - 1;
 	if (most * o > LLM_CPU_PART_FLOATS)
 		return;
 	op->n_splits = n;
-	if (dev->n_blocks <= TURN_ROWS && op > dev->ops && before->run == llm_cpu_run_rope &&
-		before->out == op->in && before->in->cols <= dev->limits.max_cols)
+	if (turns_here(dev, op))
 	{
-		before->run = NULL;
-		op->turn = before;
+		op->turn = op - 1;
+		op[-1].run = NULL;
 	}
 }
 

@@ -15,7 +15,7 @@ LlmStatus llm_cpu_device_create(LlmPool *pool, const char *isa, LlmDevice **out,
 void llm_cpu_device_share(LlmDevice *dev, bool on);
 
 /* What this machine can do with its best ISA, measured now over about `seconds`. Reads are of as many
- * bytes as the weights have, so that as much of them comes from caches, of 256 MiB at most, and if 0. */
+ * bytes as the weights have, so that as much comes from caches; of 256 MiB at most, or if that is 0. */
 void llm_cpu_limits_measure(LlmPool *pool, int64_t weight_nbytes, double seconds,
 							LlmMachineLimits *out);
 

@@ -290,6 +290,8 @@ step_count(LlmCpuDevice *dev)
 	{
 		LlmOpStat *stat = &dev->stats[dev->ops[i].kind];
 
+		if (dev->ops[i].run == NULL) /* done by another */
+			continue;
 		stat->calls++;
 		stat->nbytes += dev->ops[i].nbytes;
 		stat->ops += dev->ops[i].ops;
@@ -308,8 +310,10 @@ step_run_threads(LlmCpuDevice *dev)
 	end = llm_clock_seconds();
 	if (llm_cpu_threads_step(&dev->threads, dev->batch->n_rows, end - start))
 	{
-		llm_cpu_threads_choose(&dev->threads, 1e-9 * (double) llm_pool_delay_ns(dev->pool), end);
-		llm_pool_calm(dev->pool, dev->threads.state == LLM_CPU_CALM);
+		int64_t delay = llm_pool_delay_ns(dev->pool);
+
+		llm_cpu_threads_choose(&dev->threads, 1e-9 * (double) delay, end);
+		llm_pool_calm(dev->pool, delay >= 0 && dev->threads.state == LLM_CPU_CALM);
 	}
 }
 

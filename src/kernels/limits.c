@@ -2,8 +2,8 @@
  * kernels/limits.c - what this machine can do, measured: plain reads, int8 and float peaks.
  *
  * Bandwidth: every thread, or the first alone, sums its part of a block of huge pages, and fetches
- * ahead as the products of few rows do (qgemm_tile.h). Peaks: independent chains of the instruction that the best products use, nothing else, long enough to
- * hide its latency.
+ * ahead as the products of few rows do (qgemm_tile.h). Peaks: independent chains of the instruction
+ * that the best products use, nothing else, long enough to hide its latency.
  */
 #include "kernels/cpu_device.h"
 

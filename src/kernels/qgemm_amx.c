@@ -43,8 +43,8 @@
 #define AMX_INLINE AMX_FN inline __attribute__((always_inline))
 
 #define AMX_ROWS 16     /* rows of a tile */
-#define AMX_MIN_ROWS 25 /* fewer are one AVX-512 tile */
-#define AMX_LAST_ROWS 6 /* so are fewer than these below the full tiles */
+#define AMX_MIN_ROWS 25 /* 24 are two AVX-512 tiles of one panel, and faster so */
+#define AMX_LAST_ROWS 6 /* of those below the full tiles: fewer go to AVX-512 */
 #define AMX_UNITS 9     /* most units of a block: 576 K, 18 KB of weights */
 #define AMX_SUMS 256    /* floats of a tile */
 #define AMX_TILES 32    /* most tiles of rows of a block */
@@ -310,6 +310,8 @@ pair_run(const Weights *b, const Rows *r, const Pair *pair, const int blocks, co
 	Tile t = pair_tile(r, pair, 0);
 	float none[AMX_SUMS];
 
+	/* gcc 12's tile loads do not say that they read memory: keep what was unpacked before them */
+	__asm__ volatile("" : : : "memory");
 	VEC_UNROLL
 	for (int j = 0; j < 2 * blocks; j++)
 		multiply(t.x, t.ldx, b->q[0][0][0], blocks, j, none);

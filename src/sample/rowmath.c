@@ -343,8 +343,7 @@ gumbel_avx512(uint64_t seed, uint32_t position, const int32_t *ids, int32_t n, f
 {
 	__m512i k[2 * LLM_PHILOX_ROUNDS], zero = _mm512_setzero_si512();
 	uint32_t k0 = (uint32_t) seed, k1 = (uint32_t) (seed >> 32);
-	uint32_t bits
-		[RANDOM_IDS]; /* so many at a time: their long chains overlap better without logarithms */
+	uint32_t bits[RANDOM_IDS]; /* several blocks: their long chains overlap without logarithms */
 
 	for (int i = 0; i < LLM_PHILOX_ROUNDS; i++, k0 += LLM_PHILOX_W0, k1 += LLM_PHILOX_W1)
 	{
@@ -370,8 +369,8 @@ gumbel_avx512(uint64_t seed, uint32_t position, const int32_t *ids, int32_t n, f
 		_mm256_storeu_si256((__m256i *) to, _mm512_cvtepi64_epi32(a[0]));
 		_mm256_storeu_si256((__m256i *) (to + 8), _mm512_cvtepi64_epi32(b[0]));
 		if (i % RANDOM_IDS == RANDOM_IDS - LANES || n - i <= LANES)
-			for (int32_t k = i / RANDOM_IDS * RANDOM_IDS; k <= i; k += LANES)
-				noise(bits + k % RANDOM_IDS, k < i ? LANES : m, g + k);
+			for (int32_t j = i / RANDOM_IDS * RANDOM_IDS; j <= i; j += LANES)
+				noise(bits + j % RANDOM_IDS, j < i ? LANES : m, g + j);
 	}
 }
 

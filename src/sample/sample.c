@@ -5,9 +5,9 @@
  * where it is wanted, one for its log-probability. A draw collects few candidates in one more pass, by
  * a bound on the logit: what could not win even with the highest noise there is, what is below the
  * k-th highest of the maxima that the first pass has left, or what adds up to less than top-p leaves
- * out. The few near the highest are looked at first: they may be all that top-p keeps, and the best of them
- * with its noise rules most others out. Only candidates are scaled, and cut by selection (select.h) rather than by sorting. None of
- * this changes the pick.
+ * out. The few near the highest are looked at first: they may be all that top-p keeps, and the best
+ * of them with its noise rules most others out. Only candidates are scaled, and cut by selection
+ * (select.h) rather than by sorting. None of this changes the pick.
  *
  * The weights that top-p adds up are exp(z) as integers in units of 2^-40 of the highest one: exact
  * in any order, and below that unit a token counts as 0.
@@ -293,7 +293,8 @@ top_k_collect(LlmSampler *s, const float *x, LlmRowTop top, const LlmSampleParam
 }
 
 /* The shortest beginning of the sorted row that has top_p of the weight. The tokens below exp(z) = rest /
- * n have less than the rest together, so all of it is above. */
+ * n have less than the rest together, so all of it is above. Tokens are looked at
+ * from the highest down, in few steps: those that reach the target together hold all of it. */
 static void
 top_p_collect(LlmSampler *s, const float *x, LlmRowTop top, const LlmSampleParams *p)
 {

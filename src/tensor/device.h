@@ -168,7 +168,8 @@ typedef struct LlmDeviceOps
 	/* out = epilogue(x W^T), in out's forms. */
 	void (*linear)(LlmDevice *, LlmAct x, const LlmLinear *, LlmEpilogue, LlmAct out);
 	/* qkv [rows, (n_heads + 2 n_kv_heads) * head_dim]: turn q and k, round and store k and v at the
-	 * batch's slots; q out as F32 [rows, n_heads * head_dim]. */
+	 * batch's slots; q out as F32 [rows, n_heads * head_dim], which only the attention of the same
+	 * layer, the next op, may read: a device may do both in one. */
 	void (*rope_kv_write)(LlmDevice *, LlmAct qkv, const LlmAttn *, LlmAct q);
 	/* out [rows, n_heads * v_dim], causal over the row's own sequence, in out's forms. */
 	void (*attention)(LlmDevice *, LlmAct q, const LlmAttn *, LlmAct out);

@@ -13,7 +13,7 @@ typedef struct LlmLimit
 /* Bytes/s, and operations/s where a multiply-add counts as two; all threads unless said. */
 typedef struct LlmMachineLimits
 {
-	LlmLimit read_one; /* plain reads of huge pages, one thread */
+	LlmLimit read_one; /* reads in order that fetch ahead, one thread */
 	LlmLimit read_all; /* the same, each thread its part */
 	LlmLimit int8_ops; /* the int8 vector instruction of the best products */
 	LlmLimit amx_ops;  /* int8 products of AMX tiles */
