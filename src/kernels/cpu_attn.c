@@ -14,8 +14,6 @@
 #include <math.h>
 #include <string.h>
 
-#define K_LANES LLM_LANES /* tokens whose K values lie side by side (kernels/kv_pages.h) */
-
 #define TURN_ROWS 8 /* most rows of a step whose attention turns and stores too */
 
 /* One item at work. */
@@ -131,7 +129,8 @@ split_ahead(const AttnItem *it, int32_t seq, int32_t i, int32_t kv_head)
 	int32_t page = b->table[a->kv_group][(size_t) seq * (size_t) b->table_stride + (size_t) i];
 	int32_t n = b->kv_len[seq] - i * LLM_PAGE_TOKENS;
 
-	n = n < LLM_PAGE_TOKENS ? (n + K_LANES - 1) / K_LANES * K_LANES : LLM_PAGE_TOKENS;
+	n = n < LLM_PAGE_TOKENS ? (n + LLM_KV_LANES - 1) / LLM_KV_LANES * LLM_KV_LANES
+							: LLM_PAGE_TOKENS;
 	return (AttnAhead){llm_kv_pages_head(kv, page, a->layer, kv_head),
 					   kv->k_nbytes / LLM_PAGE_TOKENS * (size_t) n};
 }

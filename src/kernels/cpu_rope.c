@@ -8,8 +8,6 @@
 
 #include "kernels/rope.h"
 
-#define K_LANES LLM_LANES /* tokens whose K values lie side by side (kernels/kv_pages.h) */
-
 #if defined(__x86_64__)
 #define FETCH_FN __attribute__((target("prfchw"))) static
 #else
@@ -82,14 +80,15 @@ row_fetch(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
 	const LlmKvPages *kv = op->kv;
 	int32_t slot = dev->batch->slot[op->attn.kv_group][r];
 	int32_t t = slot % LLM_PAGE_TOKENS;
-	size_t k_nbytes = (size_t) op->attn.head_dim * llm_kv_type_nbytes(kv->group.k_type) * K_LANES;
+	size_t k_nbytes =
+		(size_t) op->attn.head_dim * llm_kv_type_nbytes(kv->group.k_type) * LLM_KV_LANES;
 	size_t v_nbytes = (size_t) op->attn.v_dim * llm_kv_type_nbytes(kv->group.v_type);
 
 	for (int32_t h = 0; h < op->attn.n_kv_heads; h++)
 	{
 		uint8_t *head = llm_kv_pages_head(kv, slot / LLM_PAGE_TOKENS, op->attn.layer, h);
 
-		lines_fetch(llm_kv_pages_k(kv, head, t / K_LANES * K_LANES).values, k_nbytes);
+		lines_fetch(llm_kv_pages_k(kv, head, t / LLM_KV_LANES * LLM_KV_LANES).values, k_nbytes);
 		lines_fetch(llm_kv_pages_v(kv, head, t).values, v_nbytes);
 	}
 }
@@ -100,7 +99,7 @@ lines_end(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
 {
 	const int32_t *slot = dev->batch->slot[op->attn.kv_group];
 
-	return slot[r] / K_LANES != slot[r + 1] / K_LANES;
+	return slot[r] / LLM_KV_LANES != slot[r + 1] / LLM_KV_LANES;
 }
 
 void

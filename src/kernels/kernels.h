@@ -26,6 +26,10 @@
 #define LLM_LANES 16   /* columns per panel, logical lanes of a sum */
 #define LLM_Q8_UNIT 64 /* activations per LlmQ8Unit = K per weight unit */
 
+/* Bytes that reads in order fetch ahead, into the first cache and into the second (qgemm_tile.h). */
+#define LLM_FETCH_NEAR 1024
+#define LLM_FETCH_FAR 8192
+
 /* 64 activations of one row, K ascending: x = q * d per half of 32. The other fields are what the
  * products need of a half: the integer correction for weights stored with an offset, and d * sum(q)
  * for weights with a minimum. Padding beyond the row is all zeros. */

@@ -8,13 +8,11 @@
 #include "kernels/dispatch.h"
 #include "tensor/half.h"
 
-#define LANES 16 /* tokens per K group */
-
 static void
 sizes_set(LlmKvPages *kv, const LlmKvGroup *g)
 {
 	kv->group = *g;
-	kv->v_stride = (g->v_dim + LANES - 1) / LANES * LANES;
+	kv->v_stride = (g->v_dim + LLM_KV_LANES - 1) / LLM_KV_LANES * LLM_KV_LANES;
 	kv->k_nbytes = llm_kv_block_nbytes(g->k_type, g->k_dim);
 	kv->head_nbytes = kv->k_nbytes + llm_kv_block_nbytes(g->v_type, kv->v_stride);
 	kv->layer_nbytes = kv->head_nbytes * (size_t) g->n_kv_heads;
@@ -84,7 +82,8 @@ LlmKvVector
 llm_kv_pages_k(const LlmKvPages *kv, uint8_t *head, int32_t t)
 {
 	const LlmKvGroup *g = &kv->group;
-	size_t at = (size_t) (t / LANES) * (size_t) g->k_dim * LANES + (size_t) (t % LANES);
+	size_t at = (size_t) (t / LLM_KV_LANES) * (size_t) g->k_dim * LLM_KV_LANES +
+				(size_t) (t % LLM_KV_LANES);
 
 	return vector_at(head, g->k_type, g->k_dim, t, at);
 }
@@ -100,14 +99,14 @@ void
 llm_kv_pages_copy(LlmKvPages *kv, int32_t from, int32_t to, int32_t n_tokens)
 {
 	const LlmKvGroup *g = &kv->group;
-	size_t n = (size_t) n_tokens, rest = n % LANES;
-	size_t lanes_nbytes = LANES * llm_kv_type_nbytes(g->k_type); /* one value of 16 tokens */
+	size_t n = (size_t) n_tokens, rest = n % LLM_KV_LANES;
+	size_t lanes_nbytes = LLM_KV_LANES * llm_kv_type_nbytes(g->k_type); /* one value of 16 tokens */
 	size_t group_nbytes = (size_t) g->k_dim * lanes_nbytes;
 
 	for (int32_t i = 0; i < g->n_layers * g->n_kv_heads; i++)
 	{
 		uint8_t *a = llm_kv_pages_head(kv, from, 0, i), *b = llm_kv_pages_head(kv, to, 0, i);
-		size_t whole = n / LANES * group_nbytes;
+		size_t whole = n / LLM_KV_LANES * group_nbytes;
 
 		memcpy(b, a, whole);
 		for (size_t at = whole; rest > 0 && at < whole + group_nbytes; at += lanes_nbytes)
@@ -150,7 +149,7 @@ llm_kv_pages_export(const LlmKvPages *kv, int32_t page, float *out)
 		{
 			uint8_t *head = llm_kv_pages_head(kv, page, 0, h);
 
-			vector_get(llm_kv_pages_k(kv, head, t), g->k_dim, LANES, g->k_type, out);
+			vector_get(llm_kv_pages_k(kv, head, t), g->k_dim, LLM_KV_LANES, g->k_type, out);
 			vector_get(llm_kv_pages_v(kv, head, t), g->v_dim, 1, g->v_type, out + g->k_dim);
 			out += g->k_dim + g->v_dim;
 		}
@@ -171,7 +170,7 @@ llm_kv_pages_import(LlmKvPages *kv, int32_t page, const float *in)
 			uint8_t *head = llm_kv_pages_head(kv, page, 0, h);
 			LlmKvVector k = llm_kv_pages_k(kv, head, t), v = llm_kv_pages_v(kv, head, t);
 
-			good &= kernels->kv_store(in, g->k_dim, g->k_type, LANES, k.values, k.scale);
+			good &= kernels->kv_store(in, g->k_dim, g->k_type, LLM_KV_LANES, k.values, k.scale);
 			good &= kernels->kv_store(in + g->k_dim, g->v_dim, g->v_type, 1, v.values, v.scale);
 			in += g->k_dim + g->v_dim;
 		}

@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define LLM_KV_LANES 16 /* tokens whose K values lie side by side */
+
 typedef struct LlmKvPages
 {
 	LlmKvGroup group;

@@ -104,8 +104,8 @@ read_avx2(const uint8_t *p, size_t n)
 	{
 		for (int j = 0; j < 128; j += 64)
 		{
-			__builtin_prefetch(p + i + 1024 + j);
-			__builtin_prefetch(p + i + 8192 + j, 0, 2);
+			__builtin_prefetch(p + i + LLM_FETCH_NEAR + j);
+			__builtin_prefetch(p + i + LLM_FETCH_FAR + j, 0, 2);
 		}
 #pragma GCC unroll 4
 		for (int j = 0; j < 4; j++)

@@ -21,9 +21,6 @@
 #include "kernels/gemm.h"
 #include "kernels/panel_ops.h"
 
-#define QTILE_NEAR 1024 /* bytes ahead */
-#define QTILE_FAR 8192
-
 /* What a tile reads and writes. */
 typedef struct QTile
 {
@@ -116,7 +113,7 @@ VEC_INLINE void
 qtile_fetch(const QTile *t, const LlmDtype type, const int C, const uint8_t *record, int i)
 {
 	const size_t n = llm_panel_record_nbytes(type) / (2 * (size_t) llm_panel_form(type).units);
-	const size_t far = C == 1 ? QTILE_FAR : (size_t) C * t->panel;
+	const size_t far = C == 1 ? LLM_FETCH_FAR : (size_t) C * t->panel;
 
 	for (int c = 0; c < C; c++)
 	{
@@ -125,7 +122,7 @@ qtile_fetch(const QTile *t, const LlmDtype type, const int C, const uint8_t *rec
 		for (size_t b = 0; b < n; b += 64)
 		{
 			if (C == 1)
-				__builtin_prefetch(p + QTILE_NEAR + b);
+				__builtin_prefetch(p + LLM_FETCH_NEAR + b);
 			__builtin_prefetch(p + far + b, 0, 2);
 		}
 	}
