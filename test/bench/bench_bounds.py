@@ -75,9 +75,8 @@ def single_bounds(r):
                                          ('decode, batch 1', 'decode 1 at 0', 'q8_0', 1.4, 1.65),
                                          ('prefill of 512', 'prefill 512', 'q4_1', 1.3, 1.7)):
         there, llama = IK[name, kind]
-        figure = r.ratio(f'smollm2-{kind}', name, LLAMA, scale=there / llama)
-        if figure:
-            figure.note = f'{there} tok/s there, llama.cpp {llama}'
+        figure = with_note(r.ratio(f'smollm2-{kind}', name, LLAMA, scale=there / llama),
+                           f'{there} tok/s there, llama.cpp {llama}')
         yield Bound(f'{what}, SmolLM2 {kind.upper()}, over ik_llama.cpp (scaled)', least, aim, figure)
     for what, name, least, aim in (('512', 'prefill 512', 1.15, 1.35), ('2,048', 'prefill 2048', 1.0, 1.3)):
         yield Bound(f'prefill of {what}, SmolLM2 Q8_0, over OpenVINO', least, aim, r.ratio('smollm2-q8_0', name, 'openvino'))

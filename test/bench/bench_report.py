@@ -7,36 +7,32 @@ A cell is the median over the rounds and the range; of a peer that tried setting
 is ours to the peer's. bw, peak and roof are the fractions that we reach of the machine's bandwidth, of its int8 peak and
 of what both allow. At the end of a line are the settings of each peer. Last come the figures that must be reached.
 """
-import statistics
 import sys
 
 import bench_lines
-from bench_bounds import HEAD, bounds
-from bench_results import OURS, Results, cell, rate_of
+from bench_bounds import HEAD, bounds, percent
+from bench_results import OURS, Results, cell
 
 
-def fraction(found, key):
-    values = [line[key] for line in found if key in line]
-    return f'{100 * statistics.median(values):.0f}%' if values else ''
-
-
-def row(name, engines, peers):
+def row(r, file, name):
+    engines = r.every[file][name]
     ours = engines.get(OURS)
-    text = f'{name:24}'
+    text = f'  {name:22}'
     if ours:
+        figures = [r.fraction(file, name, key) for key in ('bandwidth_fraction', 'int8_fraction', 'roofline_fraction')]
         text += ''.join(f'{c:>{w}}' for c, w in zip(cell(ours), (9, 13))) + ''.join(
-            f'{fraction(ours, key):>6}' for key in ('bandwidth_fraction', 'int8_fraction', 'roofline_fraction'))
+            f"{percent(figure.value) if figure else '':>6}" for figure in figures)
     else:
         text += ' ' * 40
-    for engine in peers:
+    for engine in r.peers:
         found = engines.get(engine)
         if not found:
             text += f'{"-":>14}{"":20}'
             continue
         text += ''.join(f'{c:>{w}}' for c, w in zip(cell(found), (14, 12)))
-        ratio = statistics.median(map(rate_of, ours)) / statistics.median(map(rate_of, found)) if ours else 0
-        text += f'{ratio:7.2f}x' if ours else ' ' * 8
-    return text + '   ' + '; '.join(engines[e][0]['settings'] for e in peers if e in engines)
+        ratio = r.ratio(file, name, engine)
+        text += f'{ratio.value:7.2f}x' if ratio else ' ' * 8
+    return text + '   ' + '; '.join(engines[e][0]['settings'] for e in r.peers if e in engines)
 
 
 def say_machine(r):
@@ -54,8 +50,8 @@ def say_rates(r):
         f'{p:>14}{"range":>12}{"ratio":>8}' for p in r.peers))
     for file in dict.fromkeys(line['file'] for line in r.lines if 'file' in line):
         print(f'{file}')
-        for name, engines in r.every.get(file, {}).items():
-            print(row('  ' + name, engines, r.peers))
+        for name in r.every.get(file, {}):
+            print(row(r, file, name))
         for line in r.lines:
             if line.get('file') != file:
                 continue
