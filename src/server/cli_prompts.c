@@ -155,10 +155,9 @@ llm_cli_prompts_read(LlmCliPrompts *p, const char *path, const LlmCliPrompt *bas
 {
 	FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
 	LlmStatus status = LLM_OK;
+	size_t n_before = p->n, cap = 0;
 	char *line = NULL;
-	size_t cap = 0;
 	ssize_t len;
-	int number = 0;
 
 	if (f == NULL)
 		return llm_error_set(err, LLM_E_IO, "could not open \"%s\": %s", path, strerror(errno));
@@ -166,12 +165,16 @@ llm_cli_prompts_read(LlmCliPrompts *p, const char *path, const LlmCliPrompt *bas
 	{
 		LlmError why;
 
-		number++;
+		p->n_lines++;
 		if (line[strspn(line, " \t\r\n")] == '\0')
+		{
+			if (f == stdin && p->n > n_before)
+				break;
 			continue;
+		}
 		status = line_read(p, line, (size_t) len, base, &why);
 		if (status != LLM_OK)
-			llm_error_set(err, status, "%s, line %d: %s", path, number, why.text);
+			llm_error_set(err, status, "%s, line %d: %s", path, p->n_lines, why.text);
 	}
 	if (status == LLM_OK && ferror(f))
 		status = llm_error_set(err, LLM_E_IO, "could not read \"%s\"", path);

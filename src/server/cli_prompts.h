@@ -27,6 +27,7 @@ typedef struct LlmCliPrompts
 	LlmCliPrompt *list; /* [n] owned, with all that they hold */
 	size_t n;
 	size_t cap;
+	int n_lines; /* read so far */
 } LlmCliPrompts;
 
 /* Append a prompt with the scalar fields of `base` (its texts and ids are not copied); NULL when
@@ -34,7 +35,8 @@ typedef struct LlmCliPrompts
 LlmCliPrompt *llm_cli_prompts_add(LlmCliPrompts *p, const LlmCliPrompt *base);
 
 /* Append one prompt per line of a file of JSON objects; what a line does not say comes from base.
- * Errors name the line: LLM_E_INVALID, LLM_E_IO. */
+ * "-" is standard input, which is read up to an empty line after a prompt, or to its end. Errors
+ * name the line: LLM_E_INVALID, LLM_E_IO. */
 LlmStatus llm_cli_prompts_read(LlmCliPrompts *p, const char *path, const LlmCliPrompt *base,
 							   LlmError *err);
 void llm_cli_prompts_fini(LlmCliPrompts *p);

@@ -44,9 +44,10 @@ typedef struct Run
 	LlmEngine *engine;
 	FILE *dump_file;
 	bool dump_failed;
-	Outcome *outcomes; /* [prompts.n] */
-	size_t n_printed;  /* outcomes printed, in the order of the prompts */
-	bool failed;       /* any of them */
+	Outcome *outcomes; /* [n_outcomes] of the prompts that were submitted */
+	size_t n_outcomes;
+	size_t n_printed; /* outcomes printed, in the order of the prompts */
+	bool failed;      /* any of them */
 } Run;
 
 static const char usage_text[] =
@@ -60,7 +61,9 @@ static const char usage_text[] =
 	"  --prompt-ids LIST    token ids of the whole prompt, such as 1,2,3\n"
 	"  --jsonl FILE         many prompts, one JSON object per line (- = standard input) with the\n"
 	"                       keys prompt, system, ids, max_tokens, seed, temperature, ignore_eos,\n"
-	"                       raw; the results come as JSON lines in the same order\n"
+	"                       raw; the results come as JSON lines in the same order. An empty line\n"
+	"                       of standard input starts what stands before it, and what comes after\n"
+	"                       its results is run as well, by the same engine\n"
 	"  --tokenize           print the token ids of the text of the prompt, or of each line's\n"
 	"  --raw                no chat template: continue the text as it is\n"
 	"  --max-tokens N       tokens to generate at most (default 256)\n"
@@ -160,7 +163,7 @@ prompts_collect(Run *r, LlmError *err)
 static void
 outcomes_print(Run *r)
 {
-	for (; r->n_printed < r->prompts.n && r->outcomes[r->n_printed].line != NULL; r->n_printed++)
+	for (; r->n_printed < r->n_outcomes && r->outcomes[r->n_printed].line != NULL; r->n_printed++)
 	{
 		json_t **line = &r->outcomes[r->n_printed].line;
 
@@ -358,46 +361,57 @@ prompt_submit(Run *r, size_t i, LlmError *err)
 	return llm_engine_submit(r->engine, &req, err);
 }
 
-/* How long all prompts took from `begin` on, and the CPU time of the process since `cpu_begin`. */
-static void
-summary_print(const Run *r, double begin, clock_t cpu_begin)
+/* Run the prompts that have no outcome yet, and say on stderr how long that took. */
+static LlmStatus
+prompts_run(Run *r, LlmError *err)
 {
-	LlmEngineStats stats;
+	size_t n_before = r->n_outcomes, n = r->prompts.n - n_before;
+	Outcome *outcomes = realloc(r->outcomes, (r->prompts.n + 1) * sizeof(*outcomes));
+	LlmEngineStats was, is;
+	LlmStatus status = LLM_OK;
+	bool idle = false;
+	double begin;
+	clock_t cpu_begin;
 
-	llm_engine_stats(r->engine, &stats);
+	if (outcomes == NULL)
+		return llm_error_set(err, LLM_E_MEMORY, "out of memory");
+	memset(&outcomes[n_before], 0, n * sizeof(*outcomes));
+	r->outcomes = outcomes;
+	r->n_outcomes = r->prompts.n;
+	llm_engine_stats(r->engine, &was);
+	begin = llm_clock_seconds();
+	cpu_begin = clock();
+	for (size_t i = n_before; i < r->n_outcomes; i++)
+		if (prompt_submit(r, i, err) != LLM_OK)
+			outcome_fail(r, i, err);
+	while (status == LLM_OK && !idle)
+		status = llm_engine_step(r->engine, &idle, err);
+	if (status != LLM_OK || r->jsonl == NULL)
+		return status;
+	llm_engine_stats(r->engine, &is);
 	fprintf(stderr,
 			"%zu prompts, %lld prompt tokens (%lld cached), %lld tokens in %.3f s, %.3f s of CPU "
 			"time\n",
-			r->prompts.n, (long long) stats.prompt_tokens, (long long) stats.cached_tokens,
-			(long long) stats.generated_tokens, llm_clock_seconds() - begin,
+			n, (long long) (is.prompt_tokens - was.prompt_tokens),
+			(long long) (is.cached_tokens - was.cached_tokens),
+			(long long) (is.generated_tokens - was.generated_tokens), llm_clock_seconds() - begin,
 			(double) (clock() - cpu_begin) / CLOCKS_PER_SEC);
+	return LLM_OK;
 }
 
 static LlmStatus
 run_all(Run *r, LlmError *err)
 {
+	bool many = r->jsonl != NULL && strcmp(r->jsonl, "-") == 0;
 	LlmStatus status = prompts_collect(r, err);
-	bool idle = false;
-	double begin;
-	clock_t cpu_begin;
 
-	if (status != LLM_OK)
-		return status;
-	r->outcomes = calloc(r->prompts.n + 1, sizeof(*r->outcomes));
-	if (r->outcomes == NULL)
-		return llm_error_set(err, LLM_E_MEMORY, "out of memory");
-	status = engine_open(r, err);
-	if (status != LLM_OK)
-		return status;
-	begin = llm_clock_seconds();
-	cpu_begin = clock();
-	for (size_t i = 0; i < r->prompts.n; i++)
-		if (prompt_submit(r, i, err) != LLM_OK)
-			outcome_fail(r, i, err);
-	while (status == LLM_OK && !idle)
-		status = llm_engine_step(r->engine, &idle, err);
-	if (status == LLM_OK && r->jsonl != NULL)
-		summary_print(r, begin, cpu_begin);
+	if (status == LLM_OK)
+		status = engine_open(r, err);
+	if (status == LLM_OK)
+		status = prompts_run(r, err);
+	while (status == LLM_OK && many && (status = prompts_collect(r, err)) == LLM_OK &&
+		   r->prompts.n > r->n_outcomes)
+		status = prompts_run(r, err);
 	if (status == LLM_OK)
 		llm_engine_unload(r->engine);
 	return status;
@@ -414,7 +428,7 @@ run_finish(Run *r)
 		rc = 1;
 	}
 	llm_engine_free(r->engine);
-	for (size_t i = 0; r->outcomes != NULL && i < r->prompts.n; i++)
+	for (size_t i = 0; i < r->n_outcomes; i++)
 		json_decref(r->outcomes[i].line);
 	free(r->outcomes);
 	llm_cli_prompts_fini(&r->prompts);

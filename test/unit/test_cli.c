@@ -143,6 +143,31 @@ test_prompts(void **state)
 	assert_int_equal(llm_cli_prompts_read(&p, "/nonexistent/x", NULL, &err), LLM_E_IO);
 }
 
+/* Standard input is read table by table; an empty line ends one. */
+static void
+test_prompts_in_tables(void **state)
+{
+	static const char text[] =
+		"\n{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n\n\n{\"prompt\": \"c\"}\n\n{";
+	static const LlmCliPrompt base = {0};
+	LlmCliPrompts p = {0};
+	FILE *file = tmpfile();
+	LlmError err;
+
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	rewind(file);
+	assert_true(dup2(fileno(file), STDIN_FILENO) == STDIN_FILENO);
+	fclose(file);
+	assert_int_equal(llm_cli_prompts_read(&p, "-", &base, &err), LLM_OK);
+	assert_int_equal(p.n, 2);
+	assert_int_equal(llm_cli_prompts_read(&p, "-", &base, &err), LLM_OK);
+	assert_int_equal(p.n, 3);
+	assert_int_equal(llm_cli_prompts_read(&p, "-", &base, &err), LLM_E_INVALID);
+	assert_non_null(strstr(err.text, "line 8"));
+	llm_cli_prompts_fini(&p);
+}
+
 static void
 test_prompts_refused(void **state)
 {
@@ -253,9 +278,13 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_numbers),         cmocka_unit_test(test_lists),
-		cmocka_unit_test(test_on_and_off),      cmocka_unit_test(test_prompts),
-		cmocka_unit_test(test_prompts_refused), cmocka_unit_test(test_bench),
+		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_lists),
+		cmocka_unit_test(test_on_and_off),
+		cmocka_unit_test(test_prompts),
+		cmocka_unit_test(test_prompts_in_tables),
+		cmocka_unit_test(test_prompts_refused),
+		cmocka_unit_test(test_bench),
 	};
 
 	return cmocka_run_group_tests(tests, quiet, loud);
