@@ -4,10 +4,12 @@ An engine opens on one file, and does
     first_tokens(prompts, n)     the n likeliest tokens after each list of ids
     speed(group, settings)       rates of a group of measurements, one (point, tokens per second, more) each
     table(prompts, n, settings)  seconds for n tokens after each text, begun together
+    kv_type(settings)            how it keeps keys and values, after the above
 `settings(kind, few)` are those worth trying; what is no faster is dropped by the caller. Whatever an engine raises means
 that it failed, and nothing waits for one longer than PATIENCE seconds.
 """
 import concurrent.futures
+import contextlib
 import itertools
 import json
 import os
@@ -22,7 +24,7 @@ import urllib.request
 from dataclasses import dataclass, field, replace
 
 from bench_prompts import random_ids
-
+from bench_results import KV8, NAMES, OURS
 
 PATIENCE = 240
 
@@ -42,7 +44,8 @@ class Group:
     rounds: int = 5
     builds: bool = False  # every build of llama.cpp, not only the one that was faster before
     few: bool = False  # only the settings of peers that are best as a rule
-    later: tuple = ('llm_infer', 'llama.cpp', 'llama.cpp-amx', 'openvino')  # who is measured after the first round
+    later: tuple = tuple(NAMES)  # who is measured after the first round
+    kv8: bool = False  # our engine with 8-bit keys and values too
 
     def points(self):
         return [{'what': 'prefill', 'prompt': n} for n in self.prompts] + [
@@ -80,11 +83,19 @@ def json_lines(text):
 
 
 class Ours:
-    name = 'llm_infer'
+    """With one type of keys and values."""
 
-    def __init__(self, program, model, threads):
-        self.program, self.model, self.threads = program, model, threads
+    def __init__(self, program, model, threads, kv_type='f16'):
+        self.program, self.model, self.threads, self.kv = program, model, threads, kv_type
+        self.name = OURS if kv_type == 'f16' else KV8
         self.limits = {}  # of the machine, beside the last speed
+        self.process = None  # which runs one table after the other
+
+    def kv_type(self, settings):
+        return self.kv
+
+    def argv(self, command, *options):
+        return [self.program, command, '--model', self.model, '--threads', str(self.threads), '--kv-type', self.kv, *options]
 
     def settings(self, kind, few):
         return ['']
@@ -94,8 +105,7 @@ class Ours:
             for prompt in prompts:
                 f.write(json.dumps(prompt) + '\n')
             f.flush()
-            return done([self.program, 'run', '--model', self.model, '--jsonl', f.name, '--threads', str(self.threads),
-                         '--temperature', '0', '--ignore-eos', *options])
+            return done(self.argv('run', '--jsonl', f.name, '--temperature', '0', '--ignore-eos', *options))
 
     def tokenize(self, texts):
         run = self.run([{'prompt': text, 'raw': True} for text in texts], '--tokenize')
@@ -115,7 +125,7 @@ class Ours:
                 '--depth', listed(group.depths), '--gen-tokens', str(group.tokens + 8)]
         if group.kind == 'shared':
             argv += ['--shared', listed(group.depths)]
-        run = done([self.program, 'bench', '--model', self.model, '--threads', str(self.threads), '--json', *argv])
+        run = done(self.argv('bench', '--json', *argv))
         report = json.loads(run.stdout)
         self.limits = {key: value for key, value in report.items() if 'bandwidth' in key or '_ops' in key}
         if 'other processes take the cores' in run.stderr:
@@ -125,13 +135,41 @@ class Ours:
             yield point, phase['tokens_per_second'], more
 
     def table(self, prompts, tokens, settings):
-        """Seconds of wall and of CPU time, without the loading."""
-        run = self.run([{'prompt': p, 'raw': True} for p in prompts], '--max-tokens', str(tokens))
-        found = re.search(r'tokens in ([\d.]+) s, ([\d.]+) s of CPU time', run.stderr)
-        return float(found[1]), float(found[2])
+        """Seconds of wall and of CPU time, without the loading. The process goes on to the next table, as those of peers do:
+        the memory that it has touched stays its own."""
+        if self.process is None:
+            self.process = subprocess.Popen(self.argv('run', '--jsonl', '-', '--temperature', '0', '--ignore-eos'), text=True,
+                                            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        timer = threading.Timer(PATIENCE, self.process.kill)
+        timer.start()
+        try:
+            for prompt in prompts:
+                self.process.stdin.write(json.dumps({'prompt': prompt, 'raw': True, 'max_tokens': tokens}) + '\n')
+            self.process.stdin.write('\n')
+            self.process.stdin.flush()
+            said = ''
+            for line in self.process.stderr:
+                found = re.search(r'(\d+) tokens in ([\d.]+) s, ([\d.]+) s of CPU time', line)
+                if found:
+                    if int(found[1]) != len(prompts) * tokens:
+                        raise Failed(f'{self.name} gave {found[1]} tokens')
+                    return float(found[2]), float(found[3])
+                said = line.strip()
+        except OSError as e:
+            said = str(e)
+        finally:
+            timer.cancel()
+        raise Failed(f'{self.name} ended with status {self.close()}: {said}')
 
     def close(self):
-        pass
+        """Its exit status."""
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        with contextlib.suppress(OSError):  # what it did not read
+            process.stdin.close()
+        process.stderr.close()
+        return process.wait()
 
 
 def free_port():
@@ -185,10 +223,13 @@ class Llama:
 
     def settings(self, kind, few):
         if kind == 'table':
-            return ['32 by hand'] if few else ['8 slots', '16 slots', '16 by hand', '32 by hand']
+            return ['32 by hand'] if few else ['8 slots', '16 by hand', '32 by hand', '16 by hand, q8_0 KV']
         if kind == 'shared':
-            return ['flash attention on, one KV'] + ([] if few else ['flash attention on, split KV'])
+            return ['flash attention on, one KV']
         return ['flash attention on'] if few else ['flash attention on', 'flash attention off']
+
+    def kv_type(self, settings):
+        return 'q8_0' if 'q8_0 KV' in settings else 'f16'
 
     def version(self):
         """What changes when it is built again."""
@@ -241,7 +282,7 @@ class Llama:
 
     def table(self, prompts, tokens, settings):
         n = int(settings.split()[0])
-        seconds, answers = self.by_hand(prompts, tokens, n) if 'by hand' in settings else self.served(prompts, tokens, n)
+        seconds, answers = self.by_hand(prompts, tokens, n, self.kv_type(settings)) if 'by hand' in settings else self.served(prompts, tokens, n)
         if any(len(a) != tokens for a in answers):
             raise Failed('llama.cpp gave another number of tokens')
         return seconds, None
@@ -252,9 +293,10 @@ class Llama:
             answers = list(pool.map(lambda p: server.ask(p, tokens), prompts))
             return time.perf_counter() - begin, answers
 
-    def by_hand(self, prompts, tokens, sequences):
+    def by_hand(self, prompts, tokens, sequences, kv_type):
         """The library, with what all prompts begin with computed once and handed to `sequences` at a time."""
-        argv = [os.path.join(self.folder, 'llama-rows'), self.model, str(self.threads), str(sequences), 'one', str(tokens)]
+        argv = [os.path.join(self.folder, 'llama-rows'), self.model, str(self.threads), str(sequences), 'one', kv_type,
+                str(tokens)]
         answer = json.loads(done(argv, env=self.env, input=''.join(p + '\0' for p in prompts)).stdout)
         return answer['seconds'], answer['tokens']
 
@@ -269,7 +311,11 @@ class OpenVino:
     def __init__(self, packages, model, threads):
         self.packages, self.model, self.threads = packages, model, threads
         self.workers = {}
+        self.kv = ''  # what a worker said
         self.seed = 0
+
+    def kv_type(self, settings):
+        return self.kv
 
     def settings(self, kind, few):
         return [f'{n} tokens in a step' for n in ((2048,) if few or kind != 'table' else (2048, 512))]
@@ -284,7 +330,7 @@ class OpenVino:
             self.workers[settings] = subprocess.Popen(argv, env={**os.environ, 'PYTHONPATH': self.packages}, text=True,
                                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                                       stderr=subprocess.DEVNULL)
-            self.answer(settings)
+            self.kv = self.answer(settings)['kv_type']
             self.generate(settings, [random_ids(64, 0)], 4)
         return self.workers[settings]
 

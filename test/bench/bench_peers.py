@@ -3,8 +3,9 @@
 
 scripts/bench calls it, with what it has built and fetched. In every round each engine measures the same points, in an
 order that turns round; medians over the rounds count. In the first round a peer tries its settings (flash attention,
-one KV or one per sequence, tokens in a step, slots, a prefix shared by hand); each goes on only with the points at which it
-was best. An engine that fails is noted and the others go on.
+tokens in a step, slots, a prefix shared by hand, 8-bit keys and values); each goes on only with the points at which it was
+best. An engine that fails is noted and the others go on. Ours is two engines: with keys and values
+of 16 bits, and where it says so with those of 8, like OpenVINO's.
 
 Whether an engine's figures count: 64 prompts are given to it as the same token ids, and the first 4 likeliest tokens of
 its answer, end tokens ignored, must be the reference's for at least 90% of the prompts, as far as the reference is
@@ -24,12 +25,13 @@ from bench_engines import Failed, Group, Llama, OpenVino, Ours, done
 from bench_lines import Lines
 from bench_machine import machine, touch_memory
 from bench_prompts import short_prompts, table_prompts
-from bench_results import LLAMAS, OURS, Results
+from bench_results import KV8, LLAMAS, OURS, OWN, Results
 
 N_PROMPTS, N_PROMPTS_LARGE, N_TOKENS, GAP, SHARE = 64, 16, 4, 0.3, 0.9
 ROW_TOKENS, ROW_OWN, ROW_SHARED = 16, 68, 354
 CURVE = [1, 2, 4, 8, 16, 32, 64]
 TABLE_FILE = 'smollm2-q8_0'  # where OpenVINO's text agrees and llama.cpp's tables are fastest as a rule
+KV8_TABLES = (TABLE_FILE, 'smollm2-q4_1')
 
 
 def reason_of(e):
@@ -39,19 +41,20 @@ def reason_of(e):
 def groups(name, quick):
     """Part of the bench -> what it measures on a file: small models at every point, large ones at few."""
     if quick:
-        return {'speed': [Group([512], [1], [0], rounds=2, builds=True, few=True)],
-                'batch': [Group([], [8, 32], [512], 'apart', tokens=16, rounds=1, few=True)] if name == TABLE_FILE else []}
-    if name == 'smollm2-q8_0':
-        return {'speed': [Group([128, 512], [1], [0], builds=True), Group([2048], few=True)],
-                'batch': [Group([], [1, 8, 32], [512], 'apart', tokens=16),
+        kv8 = name == TABLE_FILE
+        return {'speed': [Group([512], [1], [0], rounds=2, builds=True, few=True, kv8=kv8)],
+                'batch': [Group([], [8, 32], [512], 'apart', tokens=16, rounds=1, few=True, kv8=True)] if kv8 else []}
+    if name == TABLE_FILE:
+        later = (*OWN, 'openvino')  # who has a bound
+        return {'speed': [Group([128, 512], [1], [0], builds=True, kv8=True), Group([2048], few=True, kv8=True, later=later)],
+                'batch': [Group([], [1, 8, 32], [512], 'apart', tokens=16, few=True, kv8=True, later=later),
                           Group([], [2, 4, 16, 64], [512], 'apart', tokens=16, rounds=1, few=True),
-                          Group([], CURVE, [512], 'shared', tokens=16, rounds=3)]}
+                          Group([], CURVE, [512], 'shared', tokens=16, rounds=3, few=True, kv8=True, later=later)]}
     if name.startswith('smollm2'):
-        deep = [Group([], [1], [1024, 4096], rounds=3, few=True)] if name == 'smollm2-q4_1' else []
-        return {'speed': [Group([128, 512, 2048], [1], [0], builds=True), *deep], 'batch': []}
-    llamas = (OURS, *LLAMAS)
-    return {'speed': [Group([512], [1], [0], few=True, later=(OURS,))],
-            'batch': [Group([], [32], [512], 'shared', tokens=16, few=True, later=llamas)] if name == 'random1b-q4_0' else []}
+        deep = [Group([], [1], [1024, 4096], rounds=3, few=True, later=OWN)] if name == 'smollm2-q4_1' else []
+        return {'speed': [Group([128, 512, 2048], [1], [0], builds=True, few=True, later=(*OWN, *LLAMAS)), *deep], 'batch': []}
+    return {'speed': [Group([512], [1], [0], few=True, later=OWN, kv8=True)],
+            'batch': [Group([], [32], [512], 'shared', tokens=16, few=True, later=(*OWN, *LLAMAS))] if name == 'random1b-q4_0' else []}
 
 
 class Bench:
@@ -61,10 +64,10 @@ class Bench:
         self.counting = {}  # file -> names of the engines whose text agrees
 
     def rates(self, file, what, key):
-        """Engine's name -> what it had under a key of its lines, in order."""
+        """Engine's name -> what it had under a key of its lines of a file, or of all, in order."""
         found = {}
         for line in self.lines.lines:
-            if (line.get('file'), line['what']) == (file, what) and key in line:
+            if line['what'] == what and key in line and file in (None, line['file']):
                 found.setdefault(line['engine'], []).append(line[key])
         return found
 
@@ -92,19 +95,20 @@ class Bench:
             if os.path.exists(whole):
                 os.remove(whole)
 
-    def agreeing(self, name, ours, peers):
-        """Those engines whose text is the reference's."""
+    def agreeing(self, name, own, peers):
+        """Those engines whose text is the reference's; the first of ours makes it."""
+        ours = own[0]
         prompts = ours.tokenize(short_prompts(N_PROMPTS if name.startswith('smollm2') else N_PROMPTS_LARGE))
         model = [prompts, os.path.basename(ours.model), os.path.getsize(ours.model), os.path.getmtime(ours.model)]
         right = (self.kept(model, lambda: self.reference(ours, prompts)) if name.startswith('smollm2')
                  else ours.sure_tokens(prompts, N_TOKENS, GAP))
         sure = sum(map(bool, right))
         counting = []
-        for engine in [ours, *peers]:
+        for engine in [*own, *peers]:
             def answer(engine=engine):
                 return engine.first_tokens(prompts, N_TOKENS)
             try:
-                answers = answer() if engine is ours else self.kept([*model, engine.name, engine.version()], answer)
+                answers = answer() if engine in own else self.kept([*model, engine.name, engine.version()], answer)
                 agree = sum(a[:len(r)] == r != [] for a, r in zip(answers, right, strict=True))
                 counts = agree >= SHARE * sure
                 reason = '' if counts else f'its text agrees with the reference for {agree} of {sure} prompts'
@@ -114,7 +118,7 @@ class Bench:
                             reason=reason)
             if counts:
                 counting.append(engine)
-            elif engine is not ours:
+            else:
                 engine.close()
         return counting
 
@@ -136,7 +140,7 @@ class Bench:
                     try:
                         for point, rate, more in measure(engine, settings, number, points):
                             self.lines.note(part, **point, engine=engine.name, file=name, threads=self.args.threads,
-                                            round=number, settings=settings, **more)
+                                            round=number, settings=settings, kv_type=engine.kv_type(settings), **more)
                             key = (engine.name, json.dumps(point))
                             if number == 1 and rate > best.get(key, (0,))[0]:
                                 best[key] = (rate, settings, point)
@@ -147,7 +151,7 @@ class Bench:
 
     def speed(self, part, name, engines, group):
         def trying(engine, number):
-            if number > 1 and engine.name not in group.later:
+            if (number > 1 and engine.name not in group.later) or (engine.name == KV8 and not group.kv8):
                 return []
             if not group.builds and engine not in self.better(name, engines):
                 return []
@@ -156,29 +160,30 @@ class Bench:
         def measure(engine, settings, number, points):
             for point, rate, more in engine.speed(group.only(points) if points else group, settings):
                 yield point, rate, {'tokens_per_second': rate, **more}
-            if engine.name == OURS:
+            if engine.name in OWN:
                 self.lines.note(part, 'limits', file=name, round=number, **engine.limits)
         self.rounds(part, name, engines, self.args.rounds or group.rounds, trying, measure)
 
     def better(self, name, engines):
-        """Without the builds of llama.cpp that another one outdid in prefill."""
-        fastest = {who: max(rates) for who, rates in self.rates(name, 'prefill', 'tokens_per_second').items() if who in LLAMAS}
+        """Without the builds of llama.cpp that another one outdid in prefill: on this file, else on any."""
+        had = self.rates(name, 'prefill', 'tokens_per_second') or self.rates(None, 'prefill', 'tokens_per_second')
+        fastest = {who: max(rates) for who, rates in had.items() if who in LLAMAS}
         return [e for e in engines if e.name not in fastest or fastest[e.name] == max(fastest.values())]
 
     def table(self, name, engines, rows, n, trying):
         def measure(engine, settings, number, _):
             touch_memory()
-            seconds, cpu = engine.table(table_prompts(rows, f'Round {number}. '), ROW_TOKENS, settings)
+            seconds, cpu = engine.table(table_prompts(rows, f'Round {number} of {rows} rows. '), ROW_TOKENS, settings)
             more = {'rows_per_second': rows / seconds}
             if cpu:
-                more.update(cpu_seconds=cpu, **self.table_roof(name, rows, rows / seconds))
+                more.update(cpu_seconds=cpu, **self.table_roof(name, engine, rows, rows / seconds))
             through = 'engine' if 'slots' not in settings else 'server'
             yield {'what': 'table', 'rows': rows, 'through': through}, rows / seconds, more
         self.rounds('workload', name, self.better(name, engines), n, trying, measure)
 
-    def table_roof(self, name, rows, rate):
+    def table_roof(self, name, engine, rows, rate):
         """The part of the roofline, if every token cost what one of a prompt of 512 must."""
-        speed, part = (self.rates(name, 'prefill', key).get(OURS) for key in ('tokens_per_second', 'roofline_fraction'))
+        speed, part = (self.rates(name, 'prefill', key).get(engine.name) for key in ('tokens_per_second', 'roofline_fraction'))
         if not part:
             return {}
         tokens = ROW_OWN + ROW_TOKENS + ROW_SHARED / rows
@@ -207,32 +212,34 @@ class Bench:
         for name in dict.fromkeys([TABLE_FILE, best[0]]):
             if name not in self.counting:
                 continue
-            ours, peers = self.engines(models[name])
-            wanted = {OURS} | ({'openvino'} if name == TABLE_FILE else set()) | ({best[1]} if name == best[0] else set())
-            engines = [e for e in (ours, *peers) if e.name in wanted & set(self.counting[name])]
+            every = self.engines(name, models[name])
+            wanted = set(OWN) | ({'openvino'} if name == TABLE_FILE else set()) | ({best[1]} if name == best[0] else set())
+            engines = [e for e in (*every[0], *every[1]) if e.name in wanted & set(self.counting[name])]
             try:
                 self.table(name, engines, self.args.rows or 256, self.args.rounds or 5, self.best_settings(name))
             finally:
-                for engine in peers:
+                for engine in engines:
                     engine.close()
 
     # ---- a file ----
 
-    def engines(self, model):
+    def engines(self, name, model):
+        """Ours, and the peers."""
         args = self.args
+        kv8 = name in KV8_TABLES or any(g.kv8 for every in groups(name, args.quick).values() for g in every)
         peers = [Llama(args.llama, library, build, model, args.threads)
                  for build, library in (b.split('=', 1) for b in args.build)]
         if args.openvino:
             peers.append(OpenVino(args.openvino, model, args.threads))
-        return Ours(args.engine, model, args.threads), peers
+        return [Ours(args.engine, model, args.threads, kv) for kv in (('f16', 'int8') if kv8 else ('f16',))], peers
 
     def file(self, name, model):
-        ours, peers = self.engines(model)
+        own, peers = self.engines(name, model)
         parts = self.args.parts
         begin = time.monotonic()
         try:
             self.lines.forget('agreement', name)
-            engines = self.agreeing(name, ours, peers) if peers else [ours]
+            engines = self.agreeing(name, own, peers) if peers else own
             self.counting[name] = [engine.name for engine in engines]
             for part, every in groups(name, self.args.quick).items():
                 if part in parts:
@@ -243,7 +250,7 @@ class Bench:
                 self.lines.forget('workload', name)
                 self.table_trials(name, engines)
         finally:
-            for engine in peers:
+            for engine in (*own, *peers):
                 engine.close()
             print(f'{name}: {time.monotonic() - begin:.0f} s', file=sys.stderr)
 
@@ -276,7 +283,7 @@ def main():
         begin = time.monotonic()
         bench.table_finals(models)
         print(f'tables: {time.monotonic() - begin:.0f} s', file=sys.stderr)
-    return 1 if any(line['what'] == 'failed' and line['engine'] == OURS for line in bench.lines.lines) else 0
+    return 1 if any(line['what'] == 'failed' and line['engine'] in OWN for line in bench.lines.lines) else 0
 
 
 if __name__ == '__main__':

@@ -4,14 +4,14 @@
 usage: bench_report.py RESULTS.jsonl
 
 A cell is the median over the rounds and the range; of a peer that tried settings, those with the best median. A ratio
-is ours to the peer's. bw, peak and roof are the fractions that we reach of the machine's bandwidth, of its int8 peak and
+is ours to the peer's, where nothing else is said with keys and values of 16 bits. bw, peak and roof are the fractions that we reach of the machine's bandwidth, of its int8 peak and
 of what both allow. At the end of a line are the settings of each peer. Last come the figures that must be reached.
 """
 import sys
 
 import bench_lines
 from bench_bounds import HEAD, bounds, percent
-from bench_results import OURS, Results, cell
+from bench_results import KV8, OURS, Results, cell
 
 
 def row(r, file, name):
@@ -24,6 +24,8 @@ def row(r, file, name):
             f"{percent(figure.value) if figure else '':>6}" for figure in figures)
     else:
         text += ' ' * 40
+    if r.kv8:
+        text += ''.join(f'{c:>{w}}' for c, w in zip(cell(engines[KV8]), (14, 12))) if KV8 in engines else f'{"-":>14}{"":12}'
     for engine in r.peers:
         found = engines.get(engine)
         if not found:
@@ -40,13 +42,15 @@ def say_machine(r):
                                   for k, v in r.machine.items() if k not in ('what', 'part', 'load')))
     for name, amount, median in r.machine_limits():
         print(f'{name}: {amount} (median {median})')
+    if r.kv_types:
+        print(f'keys and values: {r.kept()}')
     n = sum('disturbed' in limits for limits in r.limits)
     if n:
         print(f'other processes took the cores in {n} of {len(r.limits)} runs of ours')
 
 
 def say_rates(r):
-    print(f'\n{"tokens/s or rows/s":24}{OURS:>9}{"range":>13}{"bw":>6}{"peak":>6}{"roof":>6}' + ''.join(
+    print(f'\n{"tokens/s or rows/s":24}{OURS:>9}{"range":>13}{"bw":>6}{"peak":>6}{"roof":>6}' + (f'{KV8:>14}{"range":>12}' if r.kv8 else '') + ''.join(
         f'{p:>14}{"range":>12}{"ratio":>8}' for p in r.peers))
     for file in dict.fromkeys(line['file'] for line in r.lines if 'file' in line):
         print(f'{file}')

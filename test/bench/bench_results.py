@@ -5,9 +5,12 @@ Of a peer that tried settings those count that went on the longest, and of them 
 import statistics
 
 OURS, LLAMA = 'llm_infer', 'llama.cpp'
+KV8 = 'llm_infer-kv8'  # ours with int8 keys and values
+OWN = (OURS, KV8)
 LLAMAS = (LLAMA, 'llama.cpp-amx')
 PEERS = [*LLAMAS, 'openvino']
-NAMES = [OURS, *PEERS]
+NAMES = [OURS, *PEERS, KV8]
+EIGHT_BITS = ('int8', 'u8', 'q8_0')
 
 
 def name_of(line):
@@ -61,6 +64,11 @@ class Results:
         self.lines = lines
         self.every = medians(lines)
         self.peers = [p for p in PEERS if any(line.get('engine') == p for line in lines)]
+        self.kv8 = any(line.get('engine') == KV8 for line in lines)
+        self.kv_types = {}  # engine -> how it kept keys and values
+        for line in lines:
+            if line.get('kv_type') and line['what'] in ('prefill', 'decode', 'table'):
+                self.kv_types.setdefault(line['engine'], {})[line['kv_type']] = True
         self.reports = {line['file']: line['report'] for line in lines if line['what'] == 'profile'}
         self.machine = {k: v for line in lines if line['what'] == 'machine' for k, v in line.items() if v}
         self.limits = [line for line in lines if line['what'] == 'limits'] + [
@@ -76,22 +84,35 @@ class Results:
         found = self.found(file, name, engine)
         return median_rate(found) if found else None
 
-    def ratio(self, file, name, *engines, scale=1):
+    def ratio(self, file, name, *engines, scale=1, ours=OURS):
         """Ours to the fastest of engines, or None; of the rounds those that both have."""
         there = [e for e in engines if self.found(file, name, e)]
-        ours = self.found(file, name, OURS)
-        if not ours or not there:
+        mine = self.found(file, name, ours)
+        if not mine or not there:
             return None
         best = max(there, key=lambda e: self.rate(file, name, e))
         theirs = self.found(file, name, best)
         by_round = {line['round']: rate_of(line) for line in theirs}
-        pairs = [rate_of(line) / by_round[line['round']] for line in ours if line['round'] in by_round]
+        pairs = [rate_of(line) / by_round[line['round']] for line in mine if line['round'] in by_round]
         unit = 'rows/s' if name.startswith('table') else 'tok/s'
-        return Figure(median_rate(ours) / median_rate(theirs) / scale, (p / scale for p in pairs),
-                      f'{cell(ours)[0]} {unit}, {best} {cell(theirs)[0]}')
+        return Figure(median_rate(mine) / median_rate(theirs) / scale, (p / scale for p in pairs),
+                      f'{cell(mine)[0]} {unit}, {best} {cell(theirs)[0]}')
 
-    def fraction(self, file, name, key):
-        values = [line[key] for line in self.found(file, name, OURS) if key in line]
+    def equal_ratio(self, file, name, peer):
+        """Ours to a peer's with keys and values of as many bits; the other one of ours is in the note."""
+        mine, other = self.ratio(file, name, peer), self.ratio(file, name, peer, ours=KV8)
+        if not mine or not other:
+            return mine or other
+        kinds = ['f16', 'int8']
+        if set(EIGHT_BITS) & set(self.kv_types.get(peer, ())):
+            mine, other = other, mine
+            kinds.reverse()
+        their = '/'.join(self.kv_types.get(peer, ())) or 'unknown'
+        return Figure(mine.value, mine.of_rounds, f'{kinds[0]} KV {mine.note} ({their} KV); with {kinds[1]} KV {other.value:.2f}x: '
+                      + other.note.split(',')[0])
+
+    def fraction(self, file, name, key, ours=OURS):
+        values = [line[key] for line in self.found(file, name, ours) if key in line]
         return Figure(statistics.median(values), values) if values else None
 
     def limit(self, key, family=''):
@@ -110,6 +131,10 @@ class Results:
             if self.limit(key, family):
                 yield (name, f'{self.limit(key, family) / size:.2f} {unit}',
                        f"{self.limit(key + '_median', family) / size:.2f}")
+
+    def kept(self):
+        """What each engine kept keys and values as, as text."""
+        return ', '.join(f"{e} {' or '.join(self.kv_types[e])}" for e in (OURS, KV8, *self.peers) if e in self.kv_types)
 
     def tables(self, files, engines):
         """(rate, rows, file, engine) of every table, the fastest first."""

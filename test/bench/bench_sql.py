@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """bench_sql.py - the table's prompts through SELECT llm_generate and through the bare engine, in turns.
 
-scripts/bench calls it with an instance that runs. Each round asks in a database of its own, whose prefixes nobody else
-finds in the cache; the model is loaded before the clock starts, on both sides. What counts is the CPU time of all
+scripts/bench calls it with an instance that runs. Each round asks in a database of its own and under an instruction of its own,
+whose prefixes nobody else finds in the cache; the model is loaded before the clock starts, on both sides, and the engines live on. What counts is the CPU time of all
 processes, and the wall time, as medians of the rounds' ratios.
 """
 import argparse
@@ -29,8 +29,9 @@ class Instance:
         with open(self.prompts, 'w', newline='', encoding='utf-8') as f:
             csv.writer(f).writerows([p] for p in prompts)
 
-    def round(self, number):
+    def round(self, number, prompts):
         """Seconds of wall and of CPU time."""
+        self.write(prompts)
         database = f'round{number}'
         done([*self.psql, '-d', 'postgres', '-c', f'CREATE DATABASE {database}'])
         run = done([*self.psql, '-d', database, '-v', f'rows={self.args.rows}', '-v', f'tokens={TOKENS}',
@@ -50,19 +51,19 @@ def main():
         parser.add_argument('--' + name, type=int, required=True)
     args = parser.parse_args()
     instance, bare = Instance(args), Ours(args.engine, args.model, args.threads)
-    prompts = table_prompts(args.rows)
-    instance.write(prompts)
-    sides = {'sql': instance.round, 'engine': lambda number: bare.table(prompts, TOKENS, '')}
+    sides = {'sql': instance.round, 'engine': lambda number, prompts: bare.table(prompts, TOKENS, '')}
     found = {side: [] for side in sides}
     lines = bench_lines.Lines(args.out)
     lines.forget('sql')
     for number in range(1, args.rounds + 1):
         touch_memory()
+        prompts = table_prompts(args.rows, f'Round {number}. ')
         for side in list(sides)[::1 if number % 2 else -1]:
-            seconds, cpu = sides[side](number)
+            seconds, cpu = sides[side](number, prompts)
             found[side].append((seconds, cpu))
             lines.note('sql', 'table', engine='llm_infer', file='smollm2-q4_1', threads=args.threads, round=number,
                        rows=args.rows, through=side, settings='', rows_per_second=args.rows / seconds, cpu_seconds=cpu)
+    bare.close()
     print(f'{"":16}{"rows/s":>10}{"CPU ms/row":>12}   (medians of {args.rounds} rounds, {args.rows} rows)')
     for side, times in found.items():
         print(f'{side:16}{args.rows / statistics.median(t[0] for t in times):10.2f}'

@@ -6,10 +6,15 @@ usage: openvino_worker.py MODEL THREADS BATCH_TOKENS SEQUENCES PREFIX_CACHE(0|1)
 A command is a JSON object {"prompts": [text or list of ids, ...], "tokens": N, "lead": bool}: generate N tokens for
 each prompt, the likeliest each time and end tokens ignored; with lead the first prompt alone before the others, so
 that they find its prefix cached. The answer is a line {"seconds", "first", "late", "tokens"}: all the time, that until
-each prompt had a token, how many tokens came after that, and the ids.
+each prompt had a token, how many tokens came after that, and the ids. Before the first command comes a line {"kv_type"}:
+what the compiled model says of the precision of its keys and values.
 """
+import ctypes
 import json
+import os
+import re
 import sys
+import tempfile
 import time
 
 import numpy
@@ -26,6 +31,29 @@ def pipeline_open(model, threads, batch_tokens, sequences, prefix_cache):
     scheduler.max_num_batched_tokens = batch_tokens
     scheduler.max_num_seqs = sequences
     return openvino_genai.ContinuousBatchingPipeline(model, scheduler, 'CPU', {'INFERENCE_NUM_THREADS': threads}, {})
+
+
+def told(make):
+    """What make() returns, and what it logs to standard output: the only way to the properties of its compiled model."""
+    with tempfile.TemporaryFile('w+', errors='replace') as log:
+        before = os.dup(1)
+        os.dup2(log.fileno(), 1)
+        os.environ['OPENVINO_LOG_LEVEL'] = '3'
+        try:
+            made = make()
+        finally:
+            del os.environ['OPENVINO_LOG_LEVEL']
+            ctypes.CDLL(None).fflush(None)
+            os.dup2(before, 1)
+            os.close(before)
+        log.seek(0)
+        return made, log.read()
+
+
+def kv_type_of(log):
+    """Of the model with paged attention, which is told of last: u8, or that of keys and that of values; '' when unknown."""
+    found = [re.findall(rf'{what}_CACHE_PRECISION: (\w+)', log)[-1:] for what in ('KEY', 'VALUE')]
+    return '/'.join(dict.fromkeys(kind[0] for kind in found if kind))
 
 
 def config_of(tokens):
@@ -84,8 +112,9 @@ class Worker:
 def main():
     model = sys.argv[1]
     threads, batch_tokens, sequences, prefix_cache = map(int, sys.argv[2:6])
-    worker = Worker(pipeline_open(model, threads, batch_tokens, sequences, bool(prefix_cache)))
-    print(json.dumps({'ready': True}), flush=True)
+    pipeline, log = told(lambda: pipeline_open(model, threads, batch_tokens, sequences, bool(prefix_cache)))
+    worker = Worker(pipeline)
+    print(json.dumps({'kv_type': kv_type_of(log)}), flush=True)
     for line in sys.stdin:
         print(json.dumps(worker.generate(**json.loads(line))), flush=True)
 

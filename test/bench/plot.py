@@ -10,7 +10,7 @@ import sys
 
 import bench_lines
 from bench_bounds import HEAD, bounds, percent, times
-from bench_results import NAMES, OURS, Results, cell
+from bench_results import KV8, NAMES, OURS, OWN, Results, cell
 from svg_chart import Chart, document
 
 
@@ -30,6 +30,8 @@ def speed_table(r):
         for name, engines in names.items():
             ours = engines.get(OURS)
             row = [f'{file}: {name}', '{} ({})'.format(*cell(ours)) if ours else '-']
+            if r.kv8:
+                row.append('{} ({})'.format(*cell(engines[KV8])) if KV8 in engines else '-')
             for key in ('bandwidth_fraction', 'int8_fraction', 'roofline_fraction'):
                 figure = r.fraction(file, name, key)
                 row.append(percent(figure.value) if figure else '')
@@ -38,7 +40,7 @@ def speed_table(r):
                 ratio = r.ratio(file, name, engine)
                 row += ['{} ({})'.format(*cell(found)) if found else '-', times(ratio.value) if ratio else '']
             rows.append(row)
-    head = ['tokens/s or rows/s, median (range)', 'llm_infer', 'bandwidth', 'int8 peak', 'roofline']
+    head = ['tokens/s or rows/s, median (range)', *OWN[:2 if r.kv8 else 1], 'bandwidth', 'int8 peak', 'roofline']
     return markdown(head + [t for p in r.peers for t in (p, 'ratio')], rows)
 
 
@@ -71,6 +73,8 @@ def machine_list(r):
     out = [f'- {k}: {v}' for k, v in r.machine.items() if k not in ('what', 'part', 'load', 'commit') and not k.endswith(('_ops', '_median'))
            and 'bandwidth' not in k]
     out += [f'- {name}: {amount} (median {median})' for name, amount, median in r.machine_limits()]
+    if r.kv_types:
+        out.append(f'- keys and values: {r.kept()}')
     return '\n'.join(out)
 
 

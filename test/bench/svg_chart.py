@@ -5,8 +5,8 @@ point and no label that was there before.
 """
 import math
 
-LIGHT = ('#c2410c', '#1d6fb8', '#2b7a3b', '#8250a8')  # of colours 0..3
-DARK = ('#ff9a5c', '#6cb6ff', '#6fce7f', '#d2a8ff')
+LIGHT = ('#c2410c', '#1d6fb8', '#2b7a3b', '#8250a8', '#9a7400')  # of colours 0..4
+DARK = ('#ff9a5c', '#6cb6ff', '#6fce7f', '#d2a8ff', '#e6c84f')
 
 
 def palette(colors):

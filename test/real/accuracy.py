@@ -19,6 +19,7 @@ import numpy as np
 
 from reference import Reference
 
+ROWS = 32  # of logits that are compared at once
 ROOT = os.path.join(os.path.dirname(__file__), '..', '..')
 
 
@@ -54,9 +55,13 @@ def log_softmax(x):
 
 def compare(reference, logits, ids):
     """Per predicted token: loss of the reference and of the engine, divergence, same likeliest token."""
-    p, q = log_softmax(reference[:-1]), log_softmax(logits[:-1])
-    at = np.arange(len(ids) - 1), np.array(ids[1:])
-    return np.stack([-p[at], -q[at], (np.exp(p) * (p - q)).sum(axis=1, dtype=np.float64), p.argmax(1) == q.argmax(1)])
+    parts = []
+    for i in range(0, len(ids) - 1, ROWS):  # few at a time, whose memory is used again
+        n = min(ROWS, len(ids) - 1 - i)
+        p, q = log_softmax(reference[i:i + n]), log_softmax(logits[i:i + n])
+        at = np.arange(n), np.array(ids[i + 1:i + 1 + n])
+        parts.append(np.stack([-p[at], -q[at], (np.exp(p) * (p - q)).sum(axis=1, dtype=np.float64), p.argmax(1) == q.argmax(1)]))
+    return np.concatenate(parts, axis=1)
 
 
 def main():

@@ -1,12 +1,13 @@
 /*
  * llama_rows.c - rows under one instruction by llama.cpp's library, the instruction computed once and handed to all.
  *
- * usage: llama_rows MODEL THREADS SEQUENCES one|split TOKENS <TEXTS
+ * usage: llama_rows MODEL THREADS SEQUENCES one|split f16|q8_0 TOKENS <TEXTS
  *
  * Standard input has the prompts, each ended by a zero byte. What all of them begin with is decoded
  * once; then SEQUENCES of them at a time get a copy of it, decode what is their own in common
  * batches and generate TOKENS likeliest tokens each, end tokens too. With one KV a copy is a mark on
  * the same cells, and everybody's attention passes over everybody's; with a split one it is a copy.
+ * Keys and values are of the given type.
  * Prints one JSON object: seconds without loading, and the ids of each row. scripts/bench compiles
  * it against the headers and libraries of its build of llama.cpp.
  */
@@ -178,7 +179,7 @@ run(int n_rows, int n_sequences, int n_tokens)
 }
 
 static void
-context_open(const char *path, int n_threads, int n_sequences, bool unified)
+context_open(const char *path, int n_threads, int n_sequences, bool unified, bool q8)
 {
 	struct llama_context_params params = llama_context_default_params();
 	struct llama_model *model;
@@ -195,6 +196,8 @@ context_open(const char *path, int n_threads, int n_sequences, bool unified)
 	params.n_threads = params.n_threads_batch = n_threads;
 	params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
 	params.kv_unified = unified;
+	if (q8)
+		params.type_k = params.type_v = GGML_TYPE_Q8_0;
 	ctx = llama_init_from_model(model, params);
 	if (ctx == NULL)
 		fail("cannot make a context");
@@ -207,10 +210,11 @@ main(int argc, char **argv)
 	double begin;
 	int n_rows, n_tokens;
 
-	if (argc != 6)
-		fail("usage: llama_rows MODEL THREADS SEQUENCES one|split TOKENS <TEXTS");
-	n_tokens = atoi(argv[5]);
-	context_open(argv[1], atoi(argv[2]), atoi(argv[3]), strcmp(argv[4], "one") == 0);
+	if (argc != 7)
+		fail("usage: llama_rows MODEL THREADS SEQUENCES one|split f16|q8_0 TOKENS <TEXTS");
+	n_tokens = atoi(argv[6]);
+	context_open(argv[1], atoi(argv[2]), atoi(argv[3]), strcmp(argv[4], "one") == 0,
+				 strcmp(argv[5], "q8_0") == 0);
 	batch_push(0, 0, 0, true); /* touches weights and buffers before the clock starts */
 	batch_decode();
 	llama_memory_clear(llama_get_memory(ctx), true);
