@@ -24,35 +24,34 @@
 #define ATTN_SPLIT LLM_PAGE_TOKENS
 #define ATTN_WIDE_MAX 256 /* values of a head that are turned to floats for all passes at once */
 
+#define ATTN_ROWS_MAX 16
+
 /* The query vectors of one pass. */
+typedef struct AttnRows
+{
+	_Alignas(64) float m[ATTN_ROWS_MAX]; /* maximum of this split */
+	float l[ATTN_ROWS_MAX];              /* sum of weights */
+	float keep[ATTN_ROWS_MAX];           /* factor for the splits before */
+	float take[ATTN_ROWS_MAX];           /* factor for this split */
+	int index[ATTN_ROWS_MAX];            /* of the vector in the split's arrays */
+	int n;
+	int lo; /* first position that any vector sees */
+	int hi; /* one past the last */
+} AttnRows;
+
 typedef struct AttnPass
 {
 	_Alignas(64) float p[VEC_ATTN_ROWS][ATTN_SPLIT]; /* scores, then weights */
-	int index[VEC_ATTN_ROWS];                        /* of the vector in the split's arrays */
-	float m[VEC_ATTN_ROWS];                          /* maximum of this split */
-	float l[VEC_ATTN_ROWS];                          /* sum of weights */
-	float keep[VEC_ATTN_ROWS];                       /* factor for the splits before */
-	float take[VEC_ATTN_ROWS];                       /* factor for this split */
+	AttnRows rows;
 	bool fetch; /* all vectors of the item in one pass: memory bound */
-	int lo;     /* first position that any vector sees */
-	int hi;     /* one past the last */
 } AttnPass;
 
-/* 16 values of a page from value i on; scale is of their tokens, for I8 alone. */
+/* 16 values of a page from value i on. */
 VEC_INLINE vf
-attn_load(const void *p, size_t i, vf scale, const LlmDtype type)
+attn_load(const void *p, size_t i, const LlmDtype type)
 {
-	if (type == LLM_DTYPE_I8)
-		return vf_mul(vf_load_int8((const int8_t *) p + i), scale);
 	return type == LLM_DTYPE_F16 ? vf_load_half((const uint16_t *) p + i)
 								 : vf_load((const float *) p + i);
-}
-
-/* Scales [64] of a page's vectors of n values; only I8 has them. */
-VEC_INLINE const float *
-attn_scales(const void *p, int32_t n)
-{
-	return (const float *) ((const int8_t *) p + (size_t) ATTN_SPLIT * (size_t) n);
 }
 
 /* Bytes to fetch per turn so that n turns fetch all: whole cache lines. */
@@ -77,19 +76,16 @@ VEC_INLINE void
 attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, int g, const int C,
 			const LlmDtype type, const bool fetch)
 {
-	const float *q[VEC_ATTN_ROWS], *scales = attn_scales(s->k, s->k_dim);
+	const float *q[VEC_ATTN_ROWS];
 	size_t group = (size_t) s->k_dim * 16;
-	size_t v_nbytes = (size_t) pass->hi * (size_t) s->v_stride * llm_kv_type_nbytes(s->v_type);
+	size_t v_nbytes = (size_t) pass->rows.hi * (size_t) s->v_stride * llm_kv_type_nbytes(s->v_type);
 	size_t step =
-		attn_fetch_step(v_nbytes, (size_t) ((pass->hi + 16 * C - 1) / (16 * C) * s->k_dim));
-	vf acc[VEC_ATTN_ROWS][VEC_ATTN_GROUPS], scale[VEC_ATTN_GROUPS];
+		attn_fetch_step(v_nbytes, (size_t) ((pass->rows.hi + 16 * C - 1) / (16 * C) * s->k_dim));
+	vf acc[VEC_ATTN_ROWS][VEC_ATTN_GROUPS];
 
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
-		q[r] = s->q[pass->index[r]];
-	VEC_UNROLL
-	for (int c = 0; c < C; c++)
-		scale[c] = type == LLM_DTYPE_I8 ? vf_load(scales + (g + c) * 16) : vf_set1(1.0f);
+		q[r] = s->q[pass->rows.index[r]];
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
 	{
@@ -105,7 +101,7 @@ attn_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, int g, const int
 			attn_fetch(s->v, v_nbytes, step, (size_t) (g / C * s->k_dim + d));
 		VEC_UNROLL
 		for (int c = 0; c < C; c++)
-			k[c] = attn_load(s->k, (size_t) (g + c) * group + (size_t) d * 16, scale[c], type);
+			k[c] = attn_load(s->k, (size_t) (g + c) * group + (size_t) d * 16, type);
 		VEC_UNROLL
 		for (int r = 0; r < R; r++)
 		{
@@ -132,10 +128,10 @@ attn_all_scores(const LlmAttnSplit *s, AttnPass *pass, const int R, const LlmDty
 {
 	const int half = (VEC_ATTN_GROUPS + 1) / 2;
 
-	if (pass->hi <= half * 16)
+	if (pass->rows.hi <= half * 16)
 		attn_scores(s, pass, R, 0, half, type, fetch);
 	else
-		for (int g = 0; g * 16 < pass->hi; g += VEC_ATTN_GROUPS)
+		for (int g = 0; g * 16 < pass->rows.hi; g += VEC_ATTN_GROUPS)
 			attn_scores(s, pass, R, g, VEC_ATTN_GROUPS, type, fetch);
 }
 
@@ -158,7 +154,7 @@ attn_maxima(const LlmAttnSplit *s, AttnPass *pass, const int R)
 
 	for (int r = 0; r < R; r++)
 	{
-		int lo = s->lo[pass->index[r]], hi = s->hi[pass->index[r]];
+		int lo = s->lo[pass->rows.index[r]], hi = s->hi[pass->rows.index[r]];
 		bool all = lo == 0 && hi == ATTN_SPLIT;
 		vf max = none;
 
@@ -174,7 +170,7 @@ attn_maxima(const LlmAttnSplit *s, AttnPass *pass, const int R)
 			max = vf_max(max, x);
 			vf_store(pass->p[r] + g * 16, x);
 		}
-		pass->m[r] = vf_max_lane(max);
+		pass->rows.m[r] = vf_max_lane(max);
 	}
 }
 
@@ -188,7 +184,7 @@ attn_weights(const LlmAttnSplit *s, AttnPass *pass, const int R)
 	attn_maxima(s, pass, R);
 	for (int r = 0; r < R; r++)
 	{
-		vf max = vf_set1(pass->m[r]), sum = vf_set1(0.0f);
+		vf max = vf_set1(pass->rows.m[r]), sum = vf_set1(0.0f);
 
 		VEC_UNROLL
 		for (int g = 0; g < 4; g++)
@@ -201,34 +197,34 @@ attn_weights(const LlmAttnSplit *s, AttnPass *pass, const int R)
 		vf_store(sums[r], sum);
 	}
 	for (int r = 0; r < R; r++)
-		pass->l[r] = vf_sum(vf_load(sums[r]));
+		pass->rows.l[r] = vf_sum(vf_load(sums[r]));
 }
 
-/* Factors of the fold, and the folded m and l. */
+/* Factors of the fold, and the folded m and l, of at most 8 vectors from `from` on. */
 VEC_INLINE void
-attn_fold(const LlmAttnSplit *s, AttnPass *pass, const int R)
+attn_fold(const LlmAttnSplit *s, AttnRows *rows, int from, const int R)
 {
 	_Alignas(64) float x[16] = {0};
 
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
 	{
-		float m = s->m[pass->index[r]];
-		float top = m > pass->m[r] ? m : pass->m[r];
+		float m = s->m[rows->index[from + r]];
+		float top = m > rows->m[from + r] ? m : rows->m[from + r];
 
 		x[r] = m - top;
-		x[8 + r] = pass->m[r] - top;
-		s->m[pass->index[r]] = top;
+		x[8 + r] = rows->m[from + r] - top;
+		s->m[rows->index[from + r]] = top;
 	}
 	vf_store(x, vf_exp(vf_load(x)));
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
 	{
-		float *l = &s->l[pass->index[r]];
+		float *l = &s->l[rows->index[from + r]];
 
-		pass->keep[r] = x[r];
-		pass->take[r] = x[8 + r];
-		*l = fmaf(*l, pass->keep[r], pass->l[r] * pass->take[r]);
+		rows->keep[from + r] = x[r];
+		rows->take[from + r] = x[8 + r];
+		*l = fmaf(*l, x[r], rows->l[from + r] * x[8 + r]);
 	}
 }
 
@@ -237,8 +233,7 @@ VEC_INLINE void
 attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int J,
 			const LlmDtype type, const bool fetch)
 {
-	const float *scales = attn_scales(s->v, s->v_stride);
-	size_t step = attn_fetch_step(s->next_k_nbytes, (size_t) (pass->hi - pass->lo));
+	size_t step = attn_fetch_step(s->next_k_nbytes, (size_t) (pass->rows.hi - pass->rows.lo));
 	vf acc[VEC_ATTN_ROWS][VEC_ATTN_GROUPS];
 
 	VEC_UNROLL
@@ -248,16 +243,15 @@ attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int
 		for (int c = 0; c < J; c++)
 			acc[r][c] = vf_set1(0.0f);
 	}
-	for (int t = pass->lo; t < pass->hi; t++)
+	for (int t = pass->rows.lo; t < pass->rows.hi; t++)
 	{
-		vf v[VEC_ATTN_GROUPS], scale = vf_set1(type == LLM_DTYPE_I8 ? scales[t] : 1.0f);
+		vf v[VEC_ATTN_GROUPS];
 
 		if (fetch && j == 0 && s->next_k != NULL)
-			attn_fetch(s->next_k, s->next_k_nbytes, step, (size_t) (t - pass->lo));
+			attn_fetch(s->next_k, s->next_k_nbytes, step, (size_t) (t - pass->rows.lo));
 		VEC_UNROLL
 		for (int c = 0; c < J; c++)
-			v[c] = attn_load(s->v, (size_t) t * (size_t) s->v_stride + (size_t) (j + c) * 16, scale,
-							 type);
+			v[c] = attn_load(s->v, (size_t) t * (size_t) s->v_stride + (size_t) (j + c) * 16, type);
 		VEC_UNROLL
 		for (int r = 0; r < R; r++)
 		{
@@ -271,8 +265,8 @@ attn_values(const LlmAttnSplit *s, AttnPass *pass, const int R, int j, const int
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
 	{
-		float *o = s->o + (size_t) pass->index[r] * (size_t) s->v_stride + (size_t) j * 16;
-		vf keep = vf_set1(pass->keep[r]), take = vf_set1(pass->take[r]);
+		float *o = s->o + (size_t) pass->rows.index[r] * (size_t) s->v_stride + (size_t) j * 16;
+		vf keep = vf_set1(pass->rows.keep[r]), take = vf_set1(pass->rows.take[r]);
 
 		VEC_UNROLL
 		for (int c = 0; c < J; c++)
@@ -303,18 +297,14 @@ attn_pass(const LlmAttnSplit *s, AttnPass *pass, const int R)
 {
 	if (s->k_type == LLM_DTYPE_F16)
 		attn_all_scores(s, pass, R, LLM_DTYPE_F16, true);
-	else if (s->k_type == LLM_DTYPE_I8)
-		attn_all_scores(s, pass, R, LLM_DTYPE_I8, true);
 	else if (pass->fetch)
 		attn_all_scores(s, pass, R, LLM_DTYPE_F32, true);
 	else
 		attn_all_scores(s, pass, R, LLM_DTYPE_F32, false);
 	attn_weights(s, pass, R);
-	attn_fold(s, pass, R);
+	attn_fold(s, &pass->rows, 0, R);
 	if (s->v_type == LLM_DTYPE_F16)
 		attn_all_values(s, pass, R, LLM_DTYPE_F16, true);
-	else if (s->v_type == LLM_DTYPE_I8)
-		attn_all_values(s, pass, R, LLM_DTYPE_I8, true);
 	else if (pass->fetch)
 		attn_all_values(s, pass, R, LLM_DTYPE_F32, true);
 	else
@@ -343,64 +333,43 @@ static void (*const attn_passes[])(const LlmAttnSplit *, AttnPass *) = {
 #endif
 };
 
+/* The vectors i .. end that see anything of the split, at most n_max of them. Returns where to go on. */
+VEC_INLINE int
+attn_rows_next(const LlmAttnSplit *s, AttnRows *rows, int i, int end, int n_max)
+{
+	rows->n = 0;
+	rows->lo = ATTN_SPLIT;
+	rows->hi = 0;
+	for (; i < end && rows->n < n_max; i++)
+		if (s->lo[i] < s->hi[i])
+		{
+			rows->index[rows->n++] = i;
+			rows->lo = s->lo[i] < rows->lo ? s->lo[i] : rows->lo;
+			rows->hi = s->hi[i] > rows->hi ? s->hi[i] : rows->hi;
+		}
+	return i;
+}
+
 /* All passes over one split. */
 VEC_INLINE void
 attn_all_passes(const LlmAttnSplit *s)
 {
 	AttnPass pass = {.fetch = s->n_q <= VEC_ATTN_ROWS};
-	int n = 0;
 
-	for (int i = 0; i < s->n_q; i++)
+	for (int i = 0; i < s->n_q;)
 	{
-		if (s->lo[i] < s->hi[i])
-		{
-			if (n == 0)
-			{
-				pass.lo = ATTN_SPLIT;
-				pass.hi = 0;
-			}
-			pass.index[n++] = i;
-			pass.lo = s->lo[i] < pass.lo ? s->lo[i] : pass.lo;
-			pass.hi = s->hi[i] > pass.hi ? s->hi[i] : pass.hi;
-		}
-		if (n == VEC_ATTN_ROWS || (n > 0 && i == s->n_q - 1))
-		{
-			attn_passes[n](s, &pass);
-			n = 0;
-		}
+		i = attn_rows_next(s, &pass.rows, i, s->n_q, VEC_ATTN_ROWS);
+		if (pass.rows.n > 0)
+			attn_passes[pass.rows.n](s, &pass);
 	}
 }
 
-/* K of the groups up to position hi as floats. */
+/* Values begin .. end of halves as floats, 16 at a time. */
 VEC_INLINE void
-attn_widen_k(const LlmAttnSplit *s, int hi, const LlmDtype type, float *out)
+attn_widen(const void *p, size_t begin, size_t end, float *out)
 {
-	const float *scales = attn_scales(s->k, s->k_dim);
-	size_t group = (size_t) s->k_dim * 16;
-
-	for (int g = 0; g * 16 < hi; g++)
-	{
-		vf scale = type == LLM_DTYPE_I8 ? vf_load(scales + g * 16) : vf_set1(1.0f);
-
-		for (size_t i = (size_t) g * group; i < (size_t) (g + 1) * group; i += 16)
-			vf_store(out + i, attn_load(s->k, i, scale, type));
-	}
-}
-
-/* V of positions lo .. hi as floats. */
-VEC_INLINE void
-attn_widen_v(const LlmAttnSplit *s, int lo, int hi, const LlmDtype type, float *out)
-{
-	const float *scales = attn_scales(s->v, s->v_stride);
-
-	for (int t = lo; t < hi; t++)
-	{
-		vf scale = vf_set1(type == LLM_DTYPE_I8 ? scales[t] : 1.0f);
-		size_t i = (size_t) t * (size_t) s->v_stride, end = i + (size_t) s->v_stride;
-
-		for (; i < end; i += 16)
-			vf_store(out + i, attn_load(s->v, i, scale, type));
-	}
+	for (size_t i = begin; i < end; i += 16)
+		vf_store(out + i, attn_load(p, i, LLM_DTYPE_F16));
 }
 
 /* All passes over one split whose values are turned to floats first: once for all passes instead of
@@ -417,22 +386,18 @@ attn_wide_passes(const LlmAttnSplit *s)
 		lo = s->lo[i] < lo ? s->lo[i] : lo;
 		hi = s->hi[i] > hi ? s->hi[i] : hi;
 	}
-	if (s->k_type == LLM_DTYPE_F16)
-		attn_widen_k(s, hi, LLM_DTYPE_F16, k);
-	else if (s->k_type == LLM_DTYPE_I8)
-		attn_widen_k(s, hi, LLM_DTYPE_I8, k);
+	if (s->k_type == LLM_DTYPE_F16) /* groups up to the one of position hi */
+		attn_widen(s->k, 0, (size_t) ((hi + 15) / 16 * 16) * (size_t) s->k_dim, k);
 	if (s->v_type == LLM_DTYPE_F16)
-		attn_widen_v(s, lo, hi, LLM_DTYPE_F16, v);
-	else if (s->v_type == LLM_DTYPE_I8)
-		attn_widen_v(s, lo, hi, LLM_DTYPE_I8, v);
+		attn_widen(s->v, (size_t) lo * (size_t) s->v_stride, (size_t) hi * (size_t) s->v_stride, v);
 	wide.k = s->k_type == LLM_DTYPE_F32 ? s->k : k;
 	wide.v = s->v_type == LLM_DTYPE_F32 ? s->v : v;
 	wide.k_type = wide.v_type = LLM_DTYPE_F32;
 	attn_all_passes(&wide);
 }
 
-VEC_FN void
-op_attn_split(const LlmAttnSplit *s)
+VEC_INLINE void
+attn_float_split(const LlmAttnSplit *s)
 {
 	bool narrow = s->k_type != LLM_DTYPE_F32 || s->v_type != LLM_DTYPE_F32;
 

@@ -75,6 +75,23 @@ splits_of(const LlmCpuDevice *dev, const LlmAttn *a, const LlmCpuRun *run, int32
 	*last = hi / LLM_PAGE_TOKENS;
 }
 
+/* Query vectors from v on, as I8 pages want them. */
+static LlmAttnQuery *
+query_at(const AttnItem *it, int32_t v)
+{
+	return (LlmAttnQuery *) (it->s->queries +
+							 (size_t) v * llm_attn_query_nbytes(it->op->attn.head_dim));
+}
+
+/* q is query vector v. */
+static void
+query_set(const AttnItem *it, int32_t v, const float *q)
+{
+	it->s->q[v] = q;
+	if (it->op->kv->group.k_type == LLM_DTYPE_I8)
+		it->dev->kernels->attn_query(q, it->op->attn.head_dim, query_at(it, v));
+}
+
 /* The query vectors of a run and their empty sums, from vector v on. */
 static void
 run_begin(const AttnItem *it, const LlmCpuRun *run, int32_t v)
@@ -85,7 +102,10 @@ run_begin(const AttnItem *it, const LlmCpuRun *run, int32_t v)
 	for (int32_t r = run->row0; r < run->row0 + run->n_rows; r++)
 		for (int32_t g = 0; g < it->per_row; g++, v++)
 		{
-			it->s->q[v] = in->f + (int64_t) r * in->ld + (it->kv_head * it->per_row + g) * head_dim;
+			if (it->op->turn == NULL)
+				query_set(it, v,
+						  in->f + (int64_t) r * in->ld +
+							  (it->kv_head * it->per_row + g) * head_dim);
 			it->s->sums.m[v] = -INFINITY;
 			it->s->sums.l[v] = 0.0f;
 		}
@@ -185,6 +205,7 @@ splits_run(const AttnItem *it, const AttnWalk *w)
 						  .softcap = a->softcap,
 						  .n_q = w->n_q,
 						  .q = it->s->q + w->v,
+						  .queries = query_at(it, w->v),
 						  .lo = it->s->lo + w->v,
 						  .hi = it->s->hi + w->v,
 						  .m = w->sums.m,
@@ -412,7 +433,7 @@ q_turn(const AttnItem *it, int32_t row)
 		float *q = it->s->row + (v + 1) * head_dim;
 
 		llm_cpu_rope_q(it->dev, it->op->turn, row, it->kv_head * it->per_row + v, q);
-		it->s->q[v] = q;
+		query_set(it, v, q);
 	}
 }
 

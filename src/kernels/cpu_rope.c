@@ -59,8 +59,8 @@ llm_cpu_rope_kv(LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r, int32_t kv_hea
 	bool good;
 
 	head_turn(dev, op, r, k, tmp);
-	good = dev->kernels->kv_store(tmp, a->head_dim, g->k_type, LLM_LANES, k_to.values, k_to.scale);
-	if (!dev->kernels->kv_store(v, a->v_dim, g->v_type, 1, v_to.values, v_to.scale) || !good)
+	good = dev->kernels->kv_store(tmp, a->head_dim, g->k_type, k_to);
+	if (!dev->kernels->kv_store(v, a->v_dim, g->v_type, v_to) || !good)
 		atomic_store_explicit(&dev->spoiled_rows[r], true, memory_order_relaxed);
 }
 
@@ -82,14 +82,14 @@ row_fetch(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
 	int32_t t = slot % LLM_PAGE_TOKENS;
 	size_t k_nbytes =
 		(size_t) op->attn.head_dim * llm_kv_type_nbytes(kv->group.k_type) * LLM_KV_LANES;
-	size_t v_nbytes = (size_t) op->attn.v_dim * llm_kv_type_nbytes(kv->group.v_type);
-
 	for (int32_t h = 0; h < op->attn.n_kv_heads; h++)
 	{
 		uint8_t *head = llm_kv_pages_head(kv, slot / LLM_PAGE_TOKENS, op->attn.layer, h);
+		LlmKvVector v = llm_kv_pages_v(kv, head, t);
 
 		lines_fetch(llm_kv_pages_k(kv, head, t / LLM_KV_LANES * LLM_KV_LANES).values, k_nbytes);
-		lines_fetch(llm_kv_pages_v(kv, head, t).values, v_nbytes);
+		lines_fetch(v.values,
+					(size_t) (op->attn.v_dim * v.stride) * llm_kv_type_nbytes(kv->group.v_type));
 	}
 }
 

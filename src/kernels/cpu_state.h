@@ -114,6 +114,7 @@ typedef struct LlmCpuScratch
 	int32_t *lo;                    /* [n_q] visible range in a split */
 	int32_t *hi;                    /* [n_q] */
 	const float **q;                /* [n_q] query vectors */
+	uint8_t *queries;               /* [n_q] LlmAttnQuery: the same for I8 pages */
 } LlmCpuScratch;
 
 typedef struct LlmCpuDevice

@@ -72,7 +72,8 @@ scratch_create(LlmCpuDevice *dev)
 	size_t o = round_up(max_o * sizeof(float));
 	size_t q4 = round_up(max_q * sizeof(float)), q8 = round_up(max_q * sizeof(void *));
 	size_t parts_o = LLM_CPU_PART_FLOATS * sizeof(float), parts = parts_o / LLM_LANES;
-	size_t one = row + o + 4 * q4 + q8 + parts_o + 2 * parts;
+	size_t queries = max_q * llm_attn_query_nbytes(8); /* longer vectors take less each value */
+	size_t one = row + o + 4 * q4 + q8 + parts_o + 2 * parts + queries;
 	int n_threads = llm_pool_threads(dev->pool);
 
 	dev->scratch = calloc((size_t) n_threads, sizeof(*dev->scratch));
@@ -96,7 +97,8 @@ scratch_create(LlmCpuDevice *dev)
 		s->q = (const float **) (p += q4);
 		s->parts.o = (float *) (p += q8);
 		s->parts.m = (float *) (p += parts_o);
-		s->parts.l = (float *) (p + parts);
+		s->parts.l = (float *) (p += parts);
+		s->queries = p + parts;
 	}
 	return true;
 }

@@ -10,8 +10,9 @@
  *   - quantised weights: panels of 16 columns (outputs), K ascending in units of 64; see panel.h
  *   - float weights: panels of 16 columns, per k 16 values
  *   - int8 activations: rows of LlmQ8Unit
- *   - one page of one KV head: K as [4 groups][k_dim][16 tokens], then V as [64][v_stride]; each, if
- *     its type is I8, followed by float scales [64], one per token
+ *   - one page of one KV head: K as [4 groups][k_dim][16 tokens], then V as [64][v_stride]. I8 is in
+ *     fours, as integer products add them up: K as [4 groups][k_dim / 4][16 tokens][4], V as [16 fours
+ *     of tokens][v_stride][4], each followed by float scales [64], one per token
  */
 #ifndef LLM_KERNELS_KERNELS_H
 #define LLM_KERNELS_KERNELS_H
@@ -59,11 +60,37 @@ typedef struct LlmGemm
 	float *y;           /* [n_rows][ldy], first column of the first panel */
 } LlmGemm;
 
+/* Where a vector of a KV page lies: value i is (i / run) * stride + i % run elements in. */
+typedef struct LlmKvVector
+{
+	void *values;
+	float *scale; /* of I8; NULL for other types */
+	int32_t run;
+	int32_t stride;
+} LlmKvVector;
+
+/* A query vector for I8 pages: value i is scale times a whole number of at most LLM_ATTN_FIXED. How
+ * the numbers lie in v is the table's own: as int16, or as two times int8 of 7 bits each. */
+#define LLM_ATTN_FIXED (127 * 128)
+typedef struct LlmAttnQuery
+{
+	float scale; /* NaN when a value is not finite */
+	int32_t sum; /* of all numbers */
+	uint8_t pad[56];
+	int8_t v[]; /* [2 * (k_dim rounded up to 64)] */
+} LlmAttnQuery;
+
+static inline size_t
+llm_attn_query_nbytes(int32_t k_dim)
+{
+	return sizeof(LlmAttnQuery) + 2 * (((size_t) k_dim + 63) & ~(size_t) 63);
+}
+
 /* One page of one KV head as attention sees it, for a run of query vectors. */
 typedef struct LlmAttnSplit
 {
-	const void *k;        /* [4][k_dim][16] in k_type */
-	const void *v;        /* [64][v_stride] in v_type */
+	const void *k;        /* in k_type */
+	const void *v;        /* in v_type; both are I8, or neither is */
 	const void *next_k;   /* K of the split that comes next, to fetch early; NULL = none */
 	size_t next_k_nbytes; /* of it that will be read */
 	LlmDtype k_type;      /* F32, F16 or I8 */
@@ -73,7 +100,8 @@ typedef struct LlmAttnSplit
 	float scale;           /* on q.k */
 	float softcap;         /* 0 = none */
 	int32_t n_q;           /* query vectors */
-	const float *const *q; /* [n_q] vectors of k_dim */
+	const float *const *q; /* [n_q] vectors of k_dim; for I8 NULL, and */
+	const void *queries;   /* [n_q] LlmAttnQuery, llm_attn_query_nbytes apart; else NULL */
 	const int32_t *lo;     /* [n_q] first visible position of the page, 0..63 */
 	const int32_t *hi;     /* [n_q] one past the last visible position; lo >= hi: nothing is done */
 	float *m;              /* [n_q] running maximum, -inf before the first split */
@@ -110,11 +138,11 @@ typedef struct LlmKernels
 	/* Turn one head of n values: pairs by cos [n_dims] and signed sin [n_dims] (see rope.h). */
 	void (*rope)(const float *x, const float *cs, const float *sn, int32_t n, int32_t n_dims,
 				 bool interleaved, float *out);
-	/* Bring a vector of n values to a KV type by the rules of tensor/kv_spec.h and store it, values
-	 * `stride` elements apart; *scale is written for I8 alone. False: a NaN was there, and zeros are
-	 * stored. */
-	bool (*kv_store)(const float *x, int32_t n, LlmDtype type, int32_t stride, void *out,
-					 float *scale);
+	/* Bring a vector of n values to a KV type by the rules of tensor/kv_spec.h and store it; the scale
+	 * is written for I8 alone. False: a NaN was there, and zeros are stored. */
+	bool (*kv_store)(const float *x, int32_t n, LlmDtype type, LlmKvVector to);
+	/* A query vector of n values for I8 pages. */
+	void (*attn_query)(const float *q, int32_t n, LlmAttnQuery *out);
 	/* Scores, softmax and value product of one split, then one step of the left fold (rule R7). */
 	void (*attn_split)(const LlmAttnSplit *s);
 	/* Fold them into the running sums of the vector, as attn_split would have: the same bits. */

@@ -5,7 +5,7 @@
 
 #include "kernels/vec_avx2.h"
 
-#include "kernels/attn_ops.h"
+#include "kernels/attn_int8.h"
 #include "kernels/gemm.h"
 #include "kernels/row_ops.h"
 
@@ -13,6 +13,7 @@ const LlmKernels llm_kernels_avx2 = {
 	.isa = "avx2",
 	.gemm_quant = llm_gemm_quant_avx2,
 	.gemm_float = llm_gemm_float_avx2,
+	.attn_split = op_attn_split,
 	ROW_KERNELS,
 };
 

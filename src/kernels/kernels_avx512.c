@@ -6,7 +6,7 @@
 
 #include "kernels/vec_avx512.h"
 
-#include "kernels/attn_ops.h"
+#include "kernels/attn_amx.h"
 #include "kernels/gemm.h"
 #include "kernels/row_ops.h"
 
@@ -14,6 +14,7 @@ const LlmKernels llm_kernels_avx512 = {
 	.isa = "avx512",
 	.gemm_quant = llm_gemm_quant_avx512,
 	.gemm_float = llm_gemm_float_avx512,
+	.attn_split = op_attn_split,
 	ROW_KERNELS,
 };
 
@@ -21,6 +22,7 @@ const LlmKernels llm_kernels_amx = {
 	.isa = "amx",
 	.gemm_quant = llm_gemm_quant_amx,
 	.gemm_float = llm_gemm_float_avx512,
+	.attn_split = op_attn_split_amx,
 	ROW_KERNELS,
 };
 

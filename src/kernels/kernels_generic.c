@@ -3,7 +3,7 @@
 
 #include "kernels/vec_generic.h"
 
-#include "kernels/attn_ops.h"
+#include "kernels/attn_int8.h"
 #include "kernels/gemm.h"
 #include "kernels/row_ops.h"
 
@@ -11,5 +11,6 @@ const LlmKernels llm_kernels_generic = {
 	.isa = "generic",
 	.gemm_quant = llm_gemm_quant_generic,
 	.gemm_float = llm_gemm_float_generic,
+	.attn_split = op_attn_split,
 	ROW_KERNELS,
 };

@@ -8,6 +8,8 @@
 #include "kernels/dispatch.h"
 #include "tensor/half.h"
 
+#define K_DIM_MAX_I8 1024 /* a product of more could leave 32 bits: 127 * LLM_ATTN_FIXED each */
+
 static void
 sizes_set(LlmKvPages *kv, const LlmKvGroup *g)
 {
@@ -43,6 +45,12 @@ llm_kv_pages_init(LlmKvPages *kv, const LlmKvGroup *group, int32_t n_pages, LlmE
 							 (int) group->kind);
 	if (!type_ok(group->k_type) || !type_ok(group->v_type))
 		return llm_error_set(err, LLM_E_UNSUPPORTED, "KV cache must be F32, F16 or I8 on the CPU");
+	if ((group->k_type == LLM_DTYPE_I8) != (group->v_type == LLM_DTYPE_I8))
+		return llm_error_set(err, LLM_E_UNSUPPORTED,
+							 "keys and values must both be I8 on the CPU, or none");
+	if (group->k_type == LLM_DTYPE_I8 && group->k_dim > K_DIM_MAX_I8)
+		return llm_error_set(err, LLM_E_UNSUPPORTED, "I8 keys of %" PRId32 " values, more than %d",
+							 group->k_dim, K_DIM_MAX_I8);
 	if (group->n_layers < 1 || group->n_kv_heads < 1 || group->k_dim < 1 || group->v_dim < 8)
 		return llm_error_set(err, LLM_E_UNSUPPORTED,
 							 "KV of %" PRId32 " layers, %" PRId32 " heads, %" PRId32 " and %" PRId32
@@ -68,66 +76,89 @@ llm_kv_pages_fini(LlmKvPages *kv)
 	*kv = (LlmKvPages){0};
 }
 
-/* A vector of token t in a block of 64 vectors of n values each, its values `at` elements in. */
-static LlmKvVector
-vector_at(uint8_t *block, LlmDtype type, int32_t n, int32_t t, size_t at)
+/* The scale of token t in a block of 64 vectors of n values; only I8 has them. */
+static float *
+scale_at(uint8_t *block, LlmDtype type, int32_t n, int32_t t)
 {
-	float *scales = (float *) (block + LLM_PAGE_TOKENS * (size_t) n * llm_kv_type_nbytes(type));
-
-	return (LlmKvVector){block + at * llm_kv_type_nbytes(type),
-						 type == LLM_DTYPE_I8 ? scales + t : NULL};
+	if (type != LLM_DTYPE_I8)
+		return NULL;
+	return (float *) (block + llm_kv_block_nbytes(type, n)) - LLM_PAGE_TOKENS + t;
 }
 
 LlmKvVector
 llm_kv_pages_k(const LlmKvPages *kv, uint8_t *head, int32_t t)
 {
 	const LlmKvGroup *g = &kv->group;
-	size_t at = (size_t) (t / LLM_KV_LANES) * (size_t) g->k_dim * LLM_KV_LANES +
-				(size_t) (t % LLM_KV_LANES);
+	int32_t run = g->k_type == LLM_DTYPE_I8 ? 4 : 1; /* values of a token side by side */
+	int32_t n = (g->k_dim + run - 1) / run * run;
+	size_t at =
+		(size_t) (t / LLM_KV_LANES) * (size_t) n * LLM_KV_LANES + (size_t) (t % LLM_KV_LANES * run);
 
-	return vector_at(head, g->k_type, g->k_dim, t, at);
+	return (LlmKvVector){head + at * llm_kv_type_nbytes(g->k_type),
+						 scale_at(head, g->k_type, g->k_dim, t), run, run * LLM_KV_LANES};
 }
 
 LlmKvVector
 llm_kv_pages_v(const LlmKvPages *kv, uint8_t *head, int32_t t)
 {
-	return vector_at(head + kv->k_nbytes, kv->group.v_type, kv->v_stride, t,
-					 (size_t) t * (size_t) kv->v_stride);
+	LlmDtype type = kv->group.v_type;
+	int32_t run = type == LLM_DTYPE_I8 ? 4 : 1; /* tokens whose values lie side by side */
+	size_t at = (size_t) (t / run * run) * (size_t) kv->v_stride + (size_t) (t % run);
+
+	return (LlmKvVector){head + kv->k_nbytes + at * llm_kv_type_nbytes(type),
+						 scale_at(head + kv->k_nbytes, type, kv->v_stride, t), 1, run};
+}
+
+/* Copy a vector of n values. */
+static void
+vector_copy(LlmKvVector to, LlmKvVector from, int32_t n, LlmDtype type)
+{
+	size_t nbytes = (size_t) to.run * llm_kv_type_nbytes(type);
+	size_t step = (size_t) to.stride * llm_kv_type_nbytes(type);
+
+	for (size_t at = 0; n > 0; n -= to.run, at += step)
+		memcpy((uint8_t *) to.values + at, (uint8_t *) from.values + at, nbytes);
+}
+
+typedef LlmKvVector (*VectorAt)(const LlmKvPages *kv, uint8_t *head, int32_t t);
+
+/* Copy the first n_tokens vectors, of n values each: at once where `piece` of them lie together. */
+static void
+vectors_copy(const LlmKvPages *kv, VectorAt at, uint8_t *to, uint8_t *from, int32_t n_tokens,
+			 int32_t piece, int32_t n, LlmDtype type)
+{
+	LlmKvVector a = at(kv, from, 0), b = at(kv, to, 0);
+	size_t nbytes = (size_t) ((uint8_t *) at(kv, to, piece).values - (uint8_t *) b.values);
+	int32_t whole = n_tokens / piece;
+
+	memcpy(b.values, a.values, (size_t) whole * nbytes);
+	for (int32_t t = whole * piece; t < n_tokens; t++)
+		vector_copy(at(kv, to, t), at(kv, from, t), n, type);
+	if (a.scale != NULL)
+		memcpy(b.scale, a.scale, (size_t) n_tokens * sizeof(float));
 }
 
 void
 llm_kv_pages_copy(LlmKvPages *kv, int32_t from, int32_t to, int32_t n_tokens)
 {
 	const LlmKvGroup *g = &kv->group;
-	size_t n = (size_t) n_tokens, rest = n % LLM_KV_LANES;
-	size_t lanes_nbytes = LLM_KV_LANES * llm_kv_type_nbytes(g->k_type); /* one value of 16 tokens */
-	size_t group_nbytes = (size_t) g->k_dim * lanes_nbytes;
 
 	for (int32_t i = 0; i < g->n_layers * g->n_kv_heads; i++)
 	{
 		uint8_t *a = llm_kv_pages_head(kv, from, 0, i), *b = llm_kv_pages_head(kv, to, 0, i);
-		size_t whole = n / LLM_KV_LANES * group_nbytes;
 
-		memcpy(b, a, whole);
-		for (size_t at = whole; rest > 0 && at < whole + group_nbytes; at += lanes_nbytes)
-			memcpy(b + at, a + at, rest * llm_kv_type_nbytes(g->k_type));
-		if (g->k_type == LLM_DTYPE_I8)
-			memcpy(llm_kv_pages_k(kv, b, 0).scale, llm_kv_pages_k(kv, a, 0).scale,
-				   n * sizeof(float));
-		memcpy(b + kv->k_nbytes, a + kv->k_nbytes,
-			   n * (size_t) kv->v_stride * llm_kv_type_nbytes(g->v_type));
-		if (g->v_type == LLM_DTYPE_I8)
-			memcpy(llm_kv_pages_v(kv, b, 0).scale, llm_kv_pages_v(kv, a, 0).scale,
-				   n * sizeof(float));
+		vectors_copy(kv, llm_kv_pages_k, b, a, n_tokens, LLM_KV_LANES, g->k_dim, g->k_type);
+		vectors_copy(kv, llm_kv_pages_v, b, a, n_tokens, g->v_type == LLM_DTYPE_I8 ? 4 : 1,
+					 kv->v_stride, g->v_type);
 	}
 }
 
 static void
-vector_get(LlmKvVector v, int32_t n, size_t stride, LlmDtype type, float *out)
+vector_get(LlmKvVector v, int32_t n, LlmDtype type, float *out)
 {
 	for (int32_t i = 0; i < n; i++)
 	{
-		size_t at = (size_t) i * stride;
+		size_t at = (size_t) (i / v.run * v.stride + i % v.run);
 
 		if (type == LLM_DTYPE_I8)
 			out[i] = (float) ((const int8_t *) v.values)[at] * *v.scale;
@@ -149,8 +180,8 @@ llm_kv_pages_export(const LlmKvPages *kv, int32_t page, float *out)
 		{
 			uint8_t *head = llm_kv_pages_head(kv, page, 0, h);
 
-			vector_get(llm_kv_pages_k(kv, head, t), g->k_dim, LLM_KV_LANES, g->k_type, out);
-			vector_get(llm_kv_pages_v(kv, head, t), g->v_dim, 1, g->v_type, out + g->k_dim);
+			vector_get(llm_kv_pages_k(kv, head, t), g->k_dim, g->k_type, out);
+			vector_get(llm_kv_pages_v(kv, head, t), g->v_dim, g->v_type, out + g->k_dim);
 			out += g->k_dim + g->v_dim;
 		}
 	}
@@ -168,10 +199,10 @@ llm_kv_pages_import(LlmKvPages *kv, int32_t page, const float *in)
 		for (int32_t h = 0; h < g->n_layers * g->n_kv_heads; h++)
 		{
 			uint8_t *head = llm_kv_pages_head(kv, page, 0, h);
-			LlmKvVector k = llm_kv_pages_k(kv, head, t), v = llm_kv_pages_v(kv, head, t);
 
-			good &= kernels->kv_store(in, g->k_dim, g->k_type, LLM_KV_LANES, k.values, k.scale);
-			good &= kernels->kv_store(in + g->k_dim, g->v_dim, g->v_type, 1, v.values, v.scale);
+			good &= kernels->kv_store(in, g->k_dim, g->k_type, llm_kv_pages_k(kv, head, t));
+			good &=
+				kernels->kv_store(in + g->k_dim, g->v_dim, g->v_type, llm_kv_pages_v(kv, head, t));
 			in += g->k_dim + g->v_dim;
 		}
 	}

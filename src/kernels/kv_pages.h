@@ -1,22 +1,26 @@
 /*
  * kernels/kv_pages.h - the KV store of the CPU device.
  *
- *   group: [page][layer][KV head] { K: [4 groups of 16 tokens][k_dim][16 tokens], I8: scales [64]
- *                                   V: [64 tokens][v_dim rounded up to 16], I8: scales [64] }
+ *   group: [page][layer][KV head] { K: [4 groups of 16 tokens][k_dim][16 tokens]
+ *                                   V: [64 tokens][v_dim rounded up to 16] }
+ *   of I8                         { K: [4 groups of 16 tokens][k_dim / 4][16 tokens][4], scales [64]
+ *                                   V: [16 fours of tokens][v_dim rounded up to 16][4], scales [64] }
  *
- * Scores then run along tokens without horizontal sums; one token's K is k_dim values 16 apart.
+ * Scores then run along tokens without horizontal sums. The integer products of I8 add up four values
+ * at a time: of a token's K, and of four tokens' V.
  * Page 0 is all zeros and never written. Values are finite always (tensor/kv_spec.h), so a masked
  * position, or what a page held before, adds 0 * value = 0.
  */
 #ifndef LLM_KERNELS_KV_PAGES_H
 #define LLM_KERNELS_KV_PAGES_H
 
-#include "core/status.h"
-#include "tensor/kv_spec.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "core/status.h"
+#include "kernels/kernels.h"
+#include "tensor/kv_spec.h"
 
 #define LLM_KV_LANES 16 /* tokens whose K values lie side by side */
 
@@ -49,13 +53,6 @@ llm_kv_pages_head(const LlmKvPages *kv, int32_t page, int32_t layer, int32_t hea
 }
 
 /* Where a vector of token t (0..63) of a head lies. */
-typedef struct LlmKvVector
-{
-	void *values;
-	float *scale; /* of I8; NULL for other types */
-} LlmKvVector;
-
-/* K values are 16 apart, V values adjacent. */
 LlmKvVector llm_kv_pages_k(const LlmKvPages *kv, uint8_t *head, int32_t t);
 LlmKvVector llm_kv_pages_v(const LlmKvPages *kv, uint8_t *head, int32_t t);
 

@@ -175,10 +175,11 @@ kv_scale(float amax)
 	return d < FLT_MIN ? 0.0f : d;
 }
 
-/* n <= 32 numbers of a vector as int8 in units of d. */
+/* n <= 32 numbers of a vector, from value i on, as int8 in units of d. */
 VEC_INLINE void
-kv_store_int8(const float *x, int n, float d, int32_t stride, int8_t *out)
+kv_store_int8(const float *x, int n, float d, LlmKvVector to, int32_t i)
 {
+	int8_t *out = (int8_t *) to.values + (size_t) (i / to.run) * (size_t) to.stride;
 	float y[32];
 	int8_t q[32] = {0};
 	int32_t low;
@@ -187,51 +188,50 @@ kv_store_int8(const float *x, int n, float d, int32_t stride, int8_t *out)
 	vf_store(y + 16, vec_saturate(vf_load_n(x + 16, n - 16), LLM_KV_MAX));
 	if (d > 0.0f)
 		vec_quantise(y, n, d, q, &low);
-	if (stride == 1)
-		memcpy(out, q, (size_t) n);
-	else
-		for (int j = 0; j < n; j++)
-			out[(size_t) j * (size_t) stride] = q[j];
+	for (int j = 0; j < n; j += to.run, out += to.stride)
+		if (to.run == 4 && n - j >= 4)
+			memcpy(out, q + j, 4);
+		else
+			for (int k = 0; k < to.run && j + k < n; k++)
+				out[k] = q[j + k];
 }
 
-/* n <= 16 numbers of a vector as halves or floats. */
+/* n <= 16 numbers of a vector, from value i on, as halves or floats. */
 VEC_INLINE void
-kv_store_float(const float *x, int n, LlmDtype type, int32_t stride, void *out)
+kv_store_float(const float *x, int n, LlmDtype type, LlmKvVector to, int32_t i)
 {
 	float max = type == LLM_DTYPE_F16 ? LLM_HALF_MAX : LLM_KV_MAX;
 	vf v = vec_saturate(n == 16 ? vf_load(x) : vf_load_n(x, n), max);
+	uint16_t *halves = (uint16_t *) to.values + (size_t) i * (size_t) to.stride;
+	float *floats = (float *) to.values + (size_t) i * (size_t) to.stride;
 
-	if (type == LLM_DTYPE_F16 && stride == 1 && n == 16)
-		vf_store_half(out, v);
+	if (type == LLM_DTYPE_F16 && to.stride == 1 && n == 16)
+		vf_store_half(halves, v);
 	else if (type == LLM_DTYPE_F16)
 	{
 		uint16_t h[16];
 
 		vf_store_half(h, v);
 		for (int j = 0; j < n; j++)
-			((uint16_t *) out)[(size_t) j * (size_t) stride] = h[j];
+			halves[(size_t) j * (size_t) to.stride] = h[j];
 	}
-	else if (stride == 1)
-		vf_store_n(out, v, n);
+	else if (to.stride == 1)
+		vf_store_n(floats, v, n);
 	else
 	{
 		float f[16];
 
 		vf_store(f, v);
 		for (int j = 0; j < n; j++)
-			((float *) out)[(size_t) j * (size_t) stride] = f[j];
+			floats[(size_t) j * (size_t) to.stride] = f[j];
 	}
 }
 
-VEC_FN bool
-op_kv_store(const float *x, int32_t n, LlmDtype type, int32_t stride, void *out, float *scale)
+/* Largest |x| of a vector as bits. */
+VEC_INLINE uint32_t
+vec_largest_bits(const float *x, int32_t n)
 {
-	static const float zeros[32];
-	size_t step = (size_t) stride * llm_kv_type_nbytes(type);
-	int32_t span = type == LLM_DTYPE_I8 ? 32 : 16;
 	uint32_t bits = 0;
-	float amax, d;
-	bool good;
 
 	for (int32_t i = 0; i < n; i += 32)
 	{
@@ -239,24 +239,56 @@ op_kv_store(const float *x, int32_t n, LlmDtype type, int32_t stride, void *out,
 
 		bits = b > bits ? b : bits;
 	}
-	good = bits <= 0x7F800000u; /* above infinity there are only NaNs */
+	return bits;
+}
+
+VEC_FN bool
+op_kv_store(const float *x, int32_t n, LlmDtype type, LlmKvVector to)
+{
+	static const float zeros[32];
+	int32_t span = type == LLM_DTYPE_I8 ? 32 : 16;
+	uint32_t bits = vec_largest_bits(x, n);
+	bool good = bits <= 0x7F800000u; /* above infinity there are only NaNs */
+	float amax, d;
+
 	if (!good)
 		bits = 0;
 	memcpy(&amax, &bits, sizeof(amax));
 	d = kv_scale(amax < LLM_KV_MAX ? amax : LLM_KV_MAX);
 	if (type == LLM_DTYPE_I8)
-		*scale = d;
+		*to.scale = d;
 	for (int32_t i = 0; i < n; i += span)
 	{
 		int left = n - i < span ? n - i : span;
-		uint8_t *to = (uint8_t *) out + (size_t) i * step;
 
 		if (type == LLM_DTYPE_I8)
-			kv_store_int8(good ? x + i : zeros, left, d, stride, (int8_t *) to);
+			kv_store_int8(good ? x + i : zeros, left, d, to, i);
 		else
-			kv_store_float(good ? x + i : zeros, left, type, stride, to);
+			kv_store_float(good ? x + i : zeros, left, type, to, i);
 	}
 	return good;
+}
+
+VEC_FN void
+op_attn_query(const float *q, int32_t n, LlmAttnQuery *out)
+{
+	size_t plane = (llm_attn_query_nbytes(n) - sizeof(*out)) / 2;
+	uint32_t bits = vec_largest_bits(q, n);
+	float amax, d;
+
+	memcpy(&amax, &bits, sizeof(amax));
+	d = amax / (float) LLM_ATTN_FIXED;
+	out->scale = bits >= 0x7F800000u ? NAN : d < FLT_MIN ? 0.0f : d;
+	out->sum = 0;
+	memset(out->v, 0, 2 * plane);
+	if (!(out->scale > 0.0f))
+		return;
+	for (int32_t i = 0; i < n; i += 16)
+	{
+		vf y = vf_div(vf_load_n(q + i, n - i < 16 ? n - i : 16), vf_set1(d));
+
+		out->sum += vec_fixed_store(y, out->v, (size_t) i, plane);
+	}
 }
 
 VEC_FN void
@@ -276,7 +308,7 @@ op_attn_finish(const float *o, float l, int32_t n, float *out)
 /* The members of an LlmKernels that this file and attn_ops.h give. */
 #define ROW_KERNELS                                                                                \
 	.quantise = op_quantise, .rms_norm = op_rms_norm, .silu_gate = op_silu_gate, .rope = op_rope,  \
-	.kv_store = op_kv_store, .attn_split = op_attn_split, .attn_fold = op_attn_fold,               \
+	.kv_store = op_kv_store, .attn_query = op_attn_query, .attn_fold = op_attn_fold,               \
 	.attn_finish = op_attn_finish
 
 #endif

@@ -7,6 +7,7 @@
 #define LLM_KERNELS_VEC_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define VEC_TARGET __attribute__((target("avx2,fma,f16c")))
@@ -15,6 +16,8 @@
 #define VEC_UNROLL _Pragma("GCC unroll 16")
 #define VEC_ATTN_ROWS 2
 #define VEC_ATTN_GROUPS 2
+#define VEC_INT_GROUPS 1
+#define VEC_INT_PARTS 4
 
 typedef struct vf
 {
@@ -205,6 +208,26 @@ vf_max_lane(vf v)
 	return _mm_cvtss_f32(_mm_max_ss(s2, _mm_movehdup_ps(s2)));
 }
 
+VEC_INLINE vf
+vf_sum_rows(const float (*rows)[16], int n)
+{
+	_Alignas(32) float x[16] = {0};
+
+	for (int i = 0; i < n; i++)
+		x[i] = vf_sum(vf_load(rows[i]));
+	return vf_load(x);
+}
+
+VEC_INLINE vf
+vf_max_rows(const float (*rows)[16], int n)
+{
+	_Alignas(32) float x[16] = {0};
+
+	for (int i = 0; i < n; i++)
+		x[i] = vf_max_lane(vf_load(rows[i]));
+	return vf_load(x);
+}
+
 VEC_INLINE __m256i
 vec_abs_bits(__m256 x)
 {
@@ -250,6 +273,94 @@ vec_quantise(const float *x, int n, float d, int8_t *q, int32_t *low)
 	_mm256_storeu_si256((__m256i *) q, packed);
 	*low = vec_sum_int8(_mm256_castsi256_si128(packed));
 	return *low + vec_sum_int8(_mm256_extracti128_si256(packed, 1));
+}
+
+/* ---- whole numbers: vectors are int16, columns become it ---- */
+
+typedef struct vcol
+{
+	__m256i x[4]; /* four columns each, four numbers of each column */
+} vcol;
+
+typedef __m256i vfour; /* four numbers, four times */
+
+typedef __m256i vs; /* two sums of each of four columns */
+
+VEC_INLINE vcol
+vcol_load(const int8_t *p, const bool shifted)
+{
+	vcol r;
+
+	(void) shifted;
+	VEC_UNROLL
+	for (int i = 0; i < 4; i++)
+		r.x[i] = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *) (p + 16 * i)));
+	return r;
+}
+
+VEC_INLINE vfour
+vfour_load(const int8_t *fixed, size_t i, size_t plane)
+{
+	(void) plane;
+	return _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *) (fixed + 8 * i)));
+}
+
+VEC_INLINE vs
+vs_zero(void)
+{
+	return _mm256_setzero_si256();
+}
+
+VEC_INLINE vs
+vs_dot(vs acc, vcol c, vfour q, const int part, const bool shifted)
+{
+	(void) shifted;
+	return _mm256_add_epi32(acc, _mm256_madd_epi16(c.x[part], q));
+}
+
+VEC_INLINE void
+vs_store(int32_t *high, int32_t *low, const vs *acc)
+{
+	(void) low;
+	VEC_UNROLL
+	for (int i = 0; i < 4; i += 2)
+	{
+		__m256i s = _mm256_hadd_epi32(acc[i], acc[i + 1]);
+
+		_mm256_storeu_si256((__m256i *) (high + 4 * i), _mm256_permute4x64_epi64(s, 0xD8));
+	}
+}
+
+VEC_INLINE vf
+vf_load_dots(const int32_t *high, const int32_t *low, int32_t sum)
+{
+	(void) low;
+	(void) sum;
+	return (vf){_mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *) high)),
+				_mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *) (high + 8)))};
+}
+
+VEC_INLINE int32_t
+vec_fixed_store(vf x, int8_t *fixed, size_t at, size_t plane)
+{
+	__m256i a = _mm256_cvtps_epi32(x.a), b = _mm256_cvtps_epi32(x.b);
+	__m256i v = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8);
+	__m256i sum = _mm256_add_epi32(a, b);
+	__m128i s4 = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+
+	(void) plane;
+	_mm256_storeu_si256((__m256i *) (fixed + 2 * at), v);
+	s4 = _mm_add_epi32(s4, _mm_shuffle_epi32(s4, 0x4E));
+	s4 = _mm_add_epi32(s4, _mm_shuffle_epi32(s4, 0xB1));
+	return _mm_cvtsi128_si32(s4);
+}
+
+VEC_INLINE void
+vec_fixed_store64(const float *x, vf by, int8_t *fixed)
+{
+	VEC_UNROLL
+	for (size_t i = 0; i < 64; i += 16)
+		vec_fixed_store(vf_mul(vf_load(x + i), by), fixed, i, 64);
 }
 
 #endif

@@ -4,7 +4,9 @@
 #define LLM_KERNELS_VEC_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VEC_TARGET                                                                                 \
 	__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
@@ -13,6 +15,8 @@
 #define VEC_UNROLL _Pragma("GCC unroll 16")
 #define VEC_ATTN_ROWS 6
 #define VEC_ATTN_GROUPS 4
+#define VEC_INT_GROUPS 2
+#define VEC_INT_PARTS 2
 
 typedef __m512 vf;
 
@@ -170,6 +174,64 @@ vf_max_lane(vf v)
 	return _mm_cvtss_f32(_mm_max_ss(s2, _mm_movehdup_ps(s2)));
 }
 
+/* One level of the tree of rows: op of lanes of two vectors, each cut in two. */
+#define VEC_LEVEL(op, shuffle, a, b, first, second) op(shuffle(a, b, first), shuffle(a, b, second))
+
+/* The trees of 16 rows side by side: halves, quarters, pairs and lanes of two, four, eight, 16 rows. */
+#define VEC_TREE(op)                                                                               \
+	vf a[8], b[4], c[2], d;                                                                        \
+	VEC_UNROLL                                                                                     \
+	for (int i = 0; i < 8; i++)                                                                    \
+		a[i] = VEC_LEVEL(op, _mm512_shuffle_f32x4, vf_load(rows[2 * i]), vf_load(rows[2 * i + 1]), \
+						 0x44, 0xEE);                                                              \
+	VEC_UNROLL                                                                                     \
+	for (int i = 0; i < 4; i++)                                                                    \
+		b[i] = VEC_LEVEL(op, _mm512_shuffle_f32x4, a[2 * i], a[2 * i + 1], 0x88, 0xDD);            \
+	VEC_UNROLL                                                                                     \
+	for (int i = 0; i < 2; i++)                                                                    \
+		c[i] = VEC_LEVEL(op, _mm512_shuffle_ps, b[2 * i], b[2 * i + 1], 0x44, 0xEE);               \
+	d = VEC_LEVEL(op, _mm512_shuffle_ps, c[0], c[1], 0x88, 0xDD);                                  \
+	return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7,   \
+												   11, 15),                                        \
+								 d)
+
+VEC_INLINE vf
+vf_sum_rows(const float (*rows)[16], int n)
+{
+	if (n <= 6)
+	{
+		_Alignas(64) float x[16];
+
+		for (int i = 0; i < n; i++)
+			x[i] = vf_sum(vf_load(rows[i]));
+		return vf_load_n(x, n);
+	}
+	else
+	{
+		VEC_TREE(_mm512_add_ps);
+	}
+}
+
+VEC_INLINE vf
+vf_max_rows(const float (*rows)[16], int n)
+{
+	if (n <= 6)
+	{
+		_Alignas(64) float x[16];
+
+		for (int i = 0; i < n; i++)
+			x[i] = vf_max_lane(vf_load(rows[i]));
+		return vf_load_n(x, n);
+	}
+	else
+	{
+		VEC_TREE(_mm512_max_ps);
+	}
+}
+
+#undef VEC_TREE
+#undef VEC_LEVEL
+
 VEC_INLINE uint32_t
 vec_absmax_bits(const float *x, int n)
 {
@@ -202,6 +264,99 @@ vec_quantise(const float *x, int n, float d, int8_t *q, int32_t *low)
 	_mm_storeu_si128((__m128i *) (q + 16), hi);
 	*low = vec_sum_int8(lo);
 	return *low + vec_sum_int8(hi);
+}
+
+/* ---- whole numbers: a vector v is two planes of bytes, v = 128 high + low, low 0 .. 127 ---- */
+
+typedef __m512i vcol;
+
+typedef struct vfour
+{
+	__m512i high, low; /* four numbers, 16 times */
+} vfour;
+
+typedef __m512i vs; /* of one plane, the high one first */
+
+VEC_INLINE vcol
+vcol_load(const int8_t *p, const bool shifted)
+{
+	__m512i c = _mm512_loadu_si512(p);
+
+	return shifted ? _mm512_xor_si512(c, _mm512_set1_epi8((char) 0x80)) : c;
+}
+
+VEC_INLINE vfour
+vfour_load(const int8_t *fixed, size_t i, size_t plane)
+{
+	int32_t high, low;
+
+	memcpy(&high, fixed + 4 * i, sizeof(high));
+	memcpy(&low, fixed + plane + 4 * i, sizeof(low));
+	return (vfour){_mm512_set1_epi32(high), _mm512_set1_epi32(low)};
+}
+
+VEC_INLINE vs
+vs_zero(void)
+{
+	return _mm512_setzero_si512();
+}
+
+/* The instruction wants one operand without sign: shifted columns, or a vector without negatives. */
+VEC_INLINE vs
+vs_dot(vs acc, vcol c, vfour q, const int part, const bool shifted)
+{
+	__m512i v = part == 0 ? q.high : q.low;
+
+	return shifted ? _mm512_dpbusd_epi32(acc, c, v) : _mm512_dpbusd_epi32(acc, v, c);
+}
+
+VEC_INLINE void
+vs_store(int32_t *high, int32_t *low, const vs *acc)
+{
+	_mm512_storeu_si512(high, acc[0]);
+	_mm512_storeu_si512(low, acc[1]);
+}
+
+VEC_INLINE vf
+vf_load_dots(const int32_t *high, const int32_t *low, int32_t sum)
+{
+	__m512i h = _mm512_slli_epi32(_mm512_loadu_si512(high), 7);
+	__m512i l = _mm512_sub_epi32(_mm512_loadu_si512(low), _mm512_set1_epi32(128 * sum));
+
+	return _mm512_cvtepi32_ps(_mm512_add_epi32(h, l));
+}
+
+VEC_INLINE int32_t
+vec_fixed_store(vf x, int8_t *fixed, size_t at, size_t plane)
+{
+	__m512i v = _mm512_cvtps_epi32(x);
+	__m512i low = _mm512_and_si512(v, _mm512_set1_epi32(127));
+
+	_mm_storeu_si128((__m128i *) (fixed + at), _mm512_cvtepi32_epi8(_mm512_srai_epi32(v, 7)));
+	_mm_storeu_si128((__m128i *) (fixed + plane + at), _mm512_cvtepi32_epi8(low));
+	return _mm512_reduce_add_epi32(v);
+}
+
+/* Packed within 128 bits, then put in order. */
+VEC_INLINE void
+vec_fixed_store64(const float *x, vf by, int8_t *fixed)
+{
+	__m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+	__m512i v[4], a, b, low = _mm512_set1_epi16(127);
+
+	VEC_UNROLL
+	for (int i = 0; i < 4; i++)
+		v[i] = _mm512_cvtps_epi32(_mm512_mul_ps(vf_load(x + 16 * i), by));
+	a = _mm512_packs_epi32(v[0], v[1]);
+	b = _mm512_packs_epi32(v[2], v[3]);
+	_mm512_storeu_si512(fixed,
+						_mm512_permutexvar_epi32(order,
+												 _mm512_packs_epi16(_mm512_srai_epi16(a, 7),
+																	_mm512_srai_epi16(b, 7))));
+	_mm512_storeu_si512(fixed + 64,
+						_mm512_permutexvar_epi32(order,
+												 _mm512_packs_epi16(_mm512_and_si512(a, low),
+																	_mm512_and_si512(b, low))));
 }
 
 #endif

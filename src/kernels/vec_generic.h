@@ -8,6 +8,7 @@
 #define LLM_KERNELS_VEC_GENERIC_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -18,6 +19,8 @@
 #define VEC_UNROLL _Pragma("GCC unroll 16")
 #define VEC_ATTN_ROWS 2   /* query vectors per pass over a page */
 #define VEC_ATTN_GROUPS 1 /* groups of 16 positions, or of 16 values, per pass */
+#define VEC_INT_GROUPS 1  /* the same of whole numbers */
+#define VEC_INT_PARTS 1   /* registers that hold 16 sums of them */
 
 typedef struct vf
 {
@@ -186,6 +189,19 @@ vf_max_lane(vf v)
 	return v.f[0];
 }
 
+/* Lane r = vf_sum of row r, for n <= 16 rows of 16. The other lanes are not said. */
+VEC_INLINE vf
+vf_sum_rows(const float (*rows)[16], int n)
+{
+	VEC_EACH(i < n ? vf_sum(vf_load(rows[i])) : 0.0f);
+}
+
+VEC_INLINE vf
+vf_max_rows(const float (*rows)[16], int n)
+{
+	VEC_EACH(i < n ? vf_max_lane(vf_load(rows[i])) : 0.0f);
+}
+
 /* Largest |x| of n <= 32 values as bits, so that NaN counts above infinity. */
 VEC_INLINE uint32_t
 vec_absmax_bits(const float *x, int n)
@@ -226,6 +242,117 @@ vec_quantise(const float *x, int n, float d, int8_t *q, int32_t *low)
 			*low = sum;
 	}
 	return sum;
+}
+
+/* ---- whole numbers: 16 sums of products of int8 columns with a vector of 14 bits ---- */
+
+/* 16 columns, four adjacent numbers of each. */
+typedef struct vcol
+{
+	const int8_t *p;
+} vcol;
+
+/* Four numbers of the vector. */
+typedef struct vfour
+{
+	int32_t v[4];
+} vfour;
+
+/* A part of 16 sums: VEC_INT_PARTS of them, one register each. */
+typedef struct vs
+{
+	int32_t s[16];
+} vs;
+
+/* Columns as the first operand of vs_dot: of signed numbers, or shifted by 128 where the hardware
+ * wants that of columns with a vector that may be negative; vf_load_dots takes it off. */
+VEC_INLINE vcol
+vcol_load(const int8_t *p, const bool shifted)
+{
+	(void) shifted;
+	return (vcol){p};
+}
+
+/* Numbers 4 i .. 4 i + 3 of a vector as vec_fixed_store left it. */
+VEC_INLINE vfour
+vfour_load(const int8_t *fixed, size_t i, size_t plane)
+{
+	vfour r;
+
+	(void) plane;
+	for (size_t k = 0; k < 4; k++)
+	{
+		int16_t v;
+
+		memcpy(&v, fixed + 2 * (4 * i + k), sizeof(v));
+		r.v[k] = v;
+	}
+	return r;
+}
+
+VEC_INLINE vs
+vs_zero(void)
+{
+	return (vs){{0}};
+}
+
+/* Part `part` of the sums, with four products more. */
+VEC_INLINE vs
+vs_dot(vs acc, vcol c, vfour q, const int part, const bool shifted)
+{
+	(void) part;
+	(void) shifted;
+	for (int i = 0; i < 16; i++)
+		for (int k = 0; k < 4; k++)
+			acc.s[i] += c.p[4 * i + k] * q.v[k];
+	return acc;
+}
+
+/* Leave the sums where vf_load_dots finds them: two planes, or the first alone. */
+VEC_INLINE void
+vs_store(int32_t *high, int32_t *low, const vs *acc)
+{
+	(void) low;
+	memcpy(high, acc->s, sizeof(acc->s));
+}
+
+/* 16 sums as floats; sum: of the vector's numbers if columns were shifted, else 0. */
+VEC_INLINE vf
+vf_load_dots(const int32_t *high, const int32_t *low, int32_t sum)
+{
+	(void) low;
+	(void) sum;
+	VEC_EACH((float) high[i]);
+}
+
+/* Round 16 numbers of at most 127 * 128 to nearest even and store them as numbers at.. of a vector of
+ * 2 * plane bytes. Returns their sum. What a NaN becomes is not said. */
+VEC_INLINE int32_t
+vec_fixed_store(vf x, int8_t *fixed, size_t at, size_t plane)
+{
+	int32_t sum = 0;
+
+	(void) plane;
+	for (size_t i = 0; i < 16; i++)
+	{
+		float y = x.f[i] + 12582912.0f;
+		int32_t bits;
+		int16_t v;
+
+		memcpy(&bits, &y, sizeof(bits));
+		v = (int16_t) (bits - 0x4B400000);
+		memcpy(fixed + 2 * (at + i), &v, sizeof(v));
+		sum += v;
+	}
+	return sum;
+}
+
+/* The same for 64 numbers, x times by. */
+VEC_INLINE void
+vec_fixed_store64(const float *x, vf by, int8_t *fixed)
+{
+	for (size_t i = 0; i < 64; i += 16)
+		vec_fixed_store(vf_mul(vf_load(x + i), by), fixed, i, 64);
 }
 
 #undef VEC_EACH

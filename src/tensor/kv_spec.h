@@ -29,7 +29,9 @@ typedef enum LlmKvKind
  *   I8         values are saturated to +-LLM_KV_MAX; scale = max |x| / 127, rounded to nearest even
  *              to 16 significant bits; q = x / scale, rounded to nearest even. Below the smallest
  *              normal float the scale and all values are 0. The value that attention reads is
- *              q * scale, which is exact (7 + 16 bits), so storing it again changes nothing.
+ *              q * scale, which is exact (7 + 16 bits), so storing it again changes nothing. Attention
+ *              multiplies the whole numbers q by whole numbers of 14 bits: what a query vector, and the
+ *              weights of a split with the scales of V, are rounded to, each in units of their largest.
  *
  * A vector with a NaN is stored as zeros, and the step names its sequence (LlmStepOut.spoiled).
  */
@@ -52,13 +54,14 @@ llm_kv_type_nbytes(LlmDtype type)
 	return type == LLM_DTYPE_I8 ? 1 : type == LLM_DTYPE_F16 ? 2 : 4;
 }
 
-/* Bytes of one page's vectors of n values: values, then for I8 a float scale per token. */
+/* Bytes of one page's vectors of n values; of I8, which are kept in fours, then a float scale per
+ * token. */
 static inline size_t
 llm_kv_block_nbytes(LlmDtype type, int32_t n)
 {
-	size_t per_token = (size_t) n * llm_kv_type_nbytes(type);
-
-	return LLM_PAGE_TOKENS * (per_token + (type == LLM_DTYPE_I8 ? sizeof(float) : 0));
+	if (type == LLM_DTYPE_I8)
+		return LLM_PAGE_TOKENS * (((size_t) n + 3) / 4 * 4 + sizeof(float));
+	return LLM_PAGE_TOKENS * (size_t) n * llm_kv_type_nbytes(type);
 }
 
 /* Rotary embedding of one model. Pair i of a head turns by pos * inv_freq[i]. */

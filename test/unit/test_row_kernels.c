@@ -194,8 +194,10 @@ test_kv_store(void **state)
 
 				memset(h, 0x11, sizeof(h));
 				memset(f, 0x11, sizeof(f));
-				assert_true(all[i]->kv_store(x, n, LLM_DTYPE_F16, stride, h, NULL));
-				assert_true(all[i]->kv_store(x, n, LLM_DTYPE_F32, stride, f, NULL));
+				assert_true(
+					all[i]->kv_store(x, n, LLM_DTYPE_F16, (LlmKvVector){h, NULL, 1, stride}));
+				assert_true(
+					all[i]->kv_store(x, n, LLM_DTYPE_F32, (LlmKvVector){f, NULL, 1, stride}));
 				for (int32_t j = 0; j < n; j++)
 				{
 					float c = fmaxf(-65504.0f, fminf(65504.0f, x[j]));
@@ -210,7 +212,7 @@ test_kv_store(void **state)
 /* A vector as int8: units of a scale that only it decides, within half a unit, the same bits from
  * every instruction set, and unchanged when the values it stands for are stored again. */
 static void
-check_int8(const float *x, int32_t n, int32_t stride)
+check_int8(const float *x, int32_t n, int32_t run, int32_t stride)
 {
 	const LlmKernels *all[LLM_KERNELS_MAX];
 	int n_all = llm_kernels_list(all);
@@ -218,11 +220,12 @@ check_int8(const float *x, int32_t n, int32_t stride)
 	float scale, want_scale, again[80], amax = 0.0f;
 
 	memset(want, 0x11, sizeof(want));
-	assert_true(llm_kernels_generic.kv_store(x, n, LLM_DTYPE_I8, stride, want, &want_scale));
+	assert_true(llm_kernels_generic.kv_store(x, n, LLM_DTYPE_I8,
+											 (LlmKvVector){want, &want_scale, run, stride}));
 	for (int i = 0; i < n_all; i++)
 	{
 		memset(q, 0x11, sizeof(q));
-		assert_true(all[i]->kv_store(x, n, LLM_DTYPE_I8, stride, q, &scale));
+		assert_true(all[i]->kv_store(x, n, LLM_DTYPE_I8, (LlmKvVector){q, &scale, run, stride}));
 		assert_memory_equal(q, want, sizeof(q));
 		assert_memory_equal(&scale, &want_scale, sizeof(scale));
 	}
@@ -234,13 +237,15 @@ check_int8(const float *x, int32_t n, int32_t stride)
 	{
 		float c = fmaxf(-LLM_KV_MAX, fminf(LLM_KV_MAX, x[j]));
 
-		again[j] = (float) q[j * stride] * scale;
-		assert_true((double) again[j] == (double) q[j * stride] * (double) scale); /* exact */
+		again[j] = (float) q[j / run * stride + j % run] * scale;
+		assert_true((double) again[j] == /* exact */
+					(double) q[j / run * stride + j % run] * (double) scale);
 		if (scale > 0.0f)
 			assert_true(fabsf(again[j] - c) <= scale * 0.502f);
 	}
 	memset(q, 0x11, sizeof(q));
-	assert_true(llm_kernels_generic.kv_store(again, n, LLM_DTYPE_I8, stride, q, &scale));
+	assert_true(llm_kernels_generic.kv_store(again, n, LLM_DTYPE_I8,
+											 (LlmKvVector){q, &scale, run, stride}));
 	assert_memory_equal(q, want, sizeof(q));
 	assert_memory_equal(&scale, &want_scale, sizeof(scale));
 }
@@ -257,17 +262,17 @@ test_kv_store_int8(void **state)
 		{
 			for (int i = 0; i < 80; i++)
 				x[i] = sizes[s] * uniform();
-			check_int8(x, n, n % 2 ? 1 : 16);
+			check_int8(x, n, n % 2 ? 1 : 4, n % 2 ? 4 : 64);
 			x[n / 2] = n % 3 ? INFINITY : -INFINITY;
-			check_int8(x, n, 1);
+			check_int8(x, n, 1, 1);
 			memset(x, 0, sizeof(x));
-			check_int8(x, n, 16);
+			check_int8(x, n, 4, 64);
 		}
 	for (int i = 0; i < 20000; i++) /* every last bit of the scale */
 	{
 		x[0] = 1.0f + (float) i * 0x1p-13f;
 		x[1] = 0.4f * x[0];
-		check_int8(x, 2, 1);
+		check_int8(x, 2, 1, 1);
 	}
 }
 
@@ -291,7 +296,7 @@ test_kv_store_nan(void **state)
 					x[j] = j % 7 ? uniform() : INFINITY;
 				x[at] = copysignf(NAN, at % 2 ? 1.0f : -1.0f);
 				memset(out, 0x11, sizeof(out));
-				assert_false(all[i]->kv_store(x, 80, types[t], 1, out, &scale));
+				assert_false(all[i]->kv_store(x, 80, types[t], (LlmKvVector){out, &scale, 1, 1}));
 				assert_memory_equal(out, zeros, 80 * llm_kv_type_nbytes(types[t]));
 				assert_true(types[t] != LLM_DTYPE_I8 || scale == 0.0f);
 			}
