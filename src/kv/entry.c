@@ -8,6 +8,10 @@
 
 /* Entries without an owner that an eviction looks at for one that nobody waits for. */
 #define EVICT_SCAN 256
+/* Entries more that are kept for one that was evicted too early. To compute a page again costs 10 to
+ * 1000 times as much as the first use of its memory. And it is more than the pages that come with the
+ * one, so that who comes back to many prefixes loses no more than those that were gone by then. */
+#define IDLE_GROW 16
 
 /* Tags of what is hashed: values of different kinds never look the same. */
 enum
@@ -84,11 +88,23 @@ llm_kv_entry_find(const LlmPrefix *p, LlmPageHash h, int32_t root, int32_t paren
 	return id;
 }
 
+static uint64_t *
+ghost_of(const LlmPrefix *p, LlmPageHash h)
+{
+	return &p->ghosts[h.lo & p->bucket_mask];
+}
+
 void
 llm_kv_entry_publish(LlmPrefix *p, int32_t id, LlmPageHash h)
 {
 	int32_t *head = bucket_of(p, h);
+	uint64_t *ghost = ghost_of(p, h);
 
+	if (*ghost == h.lo && h.lo != 0)
+	{
+		*ghost = 0;
+		p->idle_limit += p->idle_limit < p->o.n_pages ? IDLE_GROW : 0;
+	}
 	p->entries[id].hash = h;
 	p->entries[id].chain = *head;
 	*head = id;
@@ -283,7 +299,13 @@ llm_kv_entry_evict(LlmPrefix *p)
 	for (int k = 0; k < EVICT_SCAN && id != 0 && p->entries[id].mark == p->mark; k++)
 		id = p->entries[id].newer;
 	if (id == 0 || p->entries[id].mark == p->mark)
+	{
+		if (llm_kv_pages_counts(p->pages[0]).free > 0)
+			return;
 		id = oldest;
+	}
+	if (p->entries[id].n_tokens == LLM_PAGE_TOKENS)
+		*ghost_of(p, p->entries[id].hash) = p->entries[id].hash.lo;
 	p->n_evictions++;
 	p->roots[p->entries[id].root].stat.evictions++;
 	llm_kv_entry_forget(p, id);

@@ -6,7 +6,8 @@
 struct LlmPages
 {
 	int32_t n_pages;    /* with page 0 */
-	int32_t n_free;     /* length of the free list */
+	int32_t n_touched;  /* pages 1 .. n_touched were handed out before, the rest never */
+	int32_t n_free;     /* length of the free list, which holds touched pages only */
 	int32_t free_head;  /* last page that became free; 0 = none */
 	int32_t *refs;      /* [n_pages] owners; page 0 has one that never goes */
 	int32_t *next_free; /* [n_pages] 0 = end of the list */
@@ -35,10 +36,6 @@ llm_kv_pages_create(int32_t n_pages, LlmPages **out, LlmError *err)
 	p->n_pages = n_pages;
 	p->bad_page = -1;
 	p->refs[0] = 1;
-	p->n_free = n_pages - 1;
-	p->free_head = 1;
-	for (int32_t i = 1; i + 1 < n_pages; i++)
-		p->next_free[i] = i + 1;
 	*out = p;
 	return LLM_OK;
 }
@@ -59,11 +56,16 @@ llm_kv_pages_alloc(LlmPages *p)
 {
 	int32_t page = p->free_head;
 
-	if (page == 0)
+	if (page != 0)
+	{
+		p->free_head = p->next_free[page];
+		p->next_free[page] = 0;
+		p->n_free--;
+	}
+	else if (p->n_touched + 1 < p->n_pages)
+		page = ++p->n_touched;
+	else
 		return 0;
-	p->free_head = p->next_free[page];
-	p->next_free[page] = 0;
-	p->n_free--;
 	p->refs[page] = 1;
 	return page;
 }
@@ -144,8 +146,10 @@ llm_kv_pages_refs(const LlmPages *p, int32_t page)
 LlmPageCounts
 llm_kv_pages_counts(const LlmPages *p)
 {
-	LlmPageCounts c = {.total = p->n_pages - 1, .free = p->n_free, .cached = p->n_cached};
+	LlmPageCounts c = {.total = p->n_pages - 1, .cached = p->n_cached};
 
+	c.untouched = c.total - p->n_touched;
+	c.free = p->n_free + c.untouched;
 	c.referenced = c.total - c.free - c.cached;
 	return c;
 }
@@ -165,7 +169,7 @@ llm_kv_pages_audit(const LlmPages *p, const int32_t *held, LlmError *err)
 	}
 	for (int32_t page = p->free_head; page != 0; page = p->next_free[page])
 	{
-		if (page < 0 || page >= p->n_pages || p->refs[page] != 0 || p->kept[page] ||
+		if (page < 0 || page > p->n_touched || p->refs[page] != 0 || p->kept[page] ||
 			++n_free >= p->n_pages)
 		{
 			llm_error_set(err, LLM_E_INTERNAL, "the list of free KV pages is broken at page %d",
@@ -181,7 +185,12 @@ llm_kv_pages_audit(const LlmPages *p, const int32_t *held, LlmError *err)
 						  p->refs[page], held[page]);
 			return false;
 		}
-		n_unreferenced += p->refs[page] == 0 && !p->kept[page];
+		if (page > p->n_touched && (p->refs[page] != 0 || p->kept[page]))
+		{
+			llm_error_set(err, LLM_E_INTERNAL, "KV page %d is used but was never handed out", page);
+			return false;
+		}
+		n_unreferenced += page <= p->n_touched && p->refs[page] == 0 && !p->kept[page];
 		n_cached += p->refs[page] == 0 && p->kept[page];
 	}
 	if (n_free != p->n_free || n_free != n_unreferenced)

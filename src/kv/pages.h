@@ -23,6 +23,7 @@ typedef struct LlmPageCounts
 {
 	int32_t total;      /* without page 0 */
 	int32_t free;       /* without a reference and without content worth keeping */
+	int32_t untouched;  /* of these, how many were never handed out: memory nobody has used yet */
 	int32_t cached;     /* without a reference, but with content that may be used again */
 	int32_t referenced; /* held by one or more owners */
 } LlmPageCounts;
@@ -31,7 +32,8 @@ typedef struct LlmPageCounts
 LlmStatus llm_kv_pages_create(int32_t n_pages, LlmPages **out, LlmError *err);
 void llm_kv_pages_free(LlmPages *p);
 
-/* A page with one reference, or 0 when none is free. Its content is what its last owner left. */
+/* A page with one reference, or 0 when none is free: one that was given back if there is such a page,
+ * else the first untouched one. Its content is what its last owner left. */
 int32_t llm_kv_pages_alloc(LlmPages *p);
 /* One more owner of a referenced or cached page. */
 void llm_kv_pages_ref(LlmPages *p, int32_t page);

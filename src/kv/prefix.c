@@ -5,7 +5,18 @@
 
 #include "kv/prefix_impl.h"
 
+/* Idle entries that a pool begins to keep: a part of it, but 8192 tokens at least, a few
+ * conversations. A pool that has no more pages is not limited. */
+#define IDLE_PART 32
+#define IDLE_MIN 128
+
 /* ---- life ---- */
+
+static int32_t
+idle_limit_first(int32_t n_pages)
+{
+	return n_pages / IDLE_PART > IDLE_MIN ? n_pages / IDLE_PART : IDLE_MIN;
+}
 
 static bool
 tables_create(LlmPrefix *p)
@@ -20,13 +31,14 @@ tables_create(LlmPrefix *p)
 	p->entries = calloc(n, sizeof(*p->entries));
 	p->tokens = calloc(n * LLM_PAGE_TOKENS, sizeof(*p->tokens));
 	p->buckets = calloc(n_buckets, sizeof(*p->buckets));
+	p->ghosts = calloc(n_buckets, sizeof(*p->ghosts));
 	p->roots = calloc(1 + LLM_PREFIX_ROOTS, sizeof(*p->roots));
 	p->place = calloc(n, sizeof(*p->place));
 	for (int g = 1; g < p->o.n_groups; g++)
 		if ((p->twin[g] = calloc(n, sizeof(int32_t))) == NULL)
 			return false;
-	return p->entries != NULL && p->tokens != NULL && p->buckets != NULL && p->roots != NULL &&
-		   p->place != NULL;
+	return p->entries != NULL && p->tokens != NULL && p->buckets != NULL && p->ghosts != NULL &&
+		   p->roots != NULL && p->place != NULL;
 }
 
 LlmStatus
@@ -41,6 +53,7 @@ llm_kv_prefix_create(const LlmPrefixOptions *o, LlmPrefix **out, LlmError *err)
 	if ((p = calloc(1, sizeof(*p))) == NULL)
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for the prefix cache");
 	p->o = *o;
+	p->idle_limit = o->idle_limit > 0 ? o->idle_limit : idle_limit_first(o->n_pages);
 	for (int g = 0; g < o->n_groups && st == LLM_OK; g++)
 		st = llm_kv_pages_create(o->n_pages, &p->pages[g], err);
 	if (st == LLM_OK && !tables_create(p))
@@ -66,6 +79,7 @@ llm_kv_prefix_free(LlmPrefix *p)
 	free(p->entries);
 	free(p->tokens);
 	free(p->buckets);
+	free(p->ghosts);
 	free(p->roots);
 	free(p->place);
 	free(p);
@@ -101,7 +115,15 @@ llm_kv_prefix_available(const LlmPrefix *p)
 int32_t
 llm_kv_prefix_empty(const LlmPrefix *p)
 {
-	return llm_kv_pages_counts(p->pages[0]).free;
+	LlmPageCounts c = llm_kv_pages_counts(p->pages[0]);
+
+	return c.cached > p->idle_limit ? c.free - c.untouched : c.free;
+}
+
+int32_t
+llm_kv_prefix_idle_limit(const LlmPrefix *p)
+{
+	return p->idle_limit;
 }
 
 void

@@ -30,6 +30,11 @@
  *   - a mark of what waiting sequences need is on all ancestors too. So the oldest entry of that list
  *     without a mark has no child (it would be older, and marked, and so would its parent be), and
  *     neither has the oldest of all: one of these two is evicted when no page is free;
+ *   - the oldest without a mark is also evicted where a page would be the first use of its memory
+ *     while more entries than a limit have no owner. So a scan of many texts uses few pages again and
+ *     again. The limit grows when such a full page is entered again, which a table of hashes tells:
+ *     whoever comes back soon has the whole pool. (Evidence from what was evicted, as in ARC of
+ *     Megiddo and Modha, FAST 2003.);
  *   - a pin is an owner of a chain;
  *   - free + cached + referenced pages = all pages, and no page is both free and an entry.
  *
@@ -61,6 +66,7 @@ typedef struct LlmPrefixOptions
 	bool on;            /* see llm_kv_prefix_switch */
 	uint64_t numerics;  /* what decides over the bits that are stored; part of every key */
 	uint32_t hash_bits; /* 0 = all; tests: so few that hashes collide */
+	int32_t idle_limit; /* 0 = by n_pages; tests: see llm_kv_prefix_idle_limit */
 } LlmPrefixOptions;
 
 /* Of a full page and all before it. */
@@ -105,10 +111,14 @@ bool llm_kv_prefix_on(const LlmPrefix *p);
 
 /* ---- pages: table[g][i] is page i of a sequence in group g ---- */
 
-/* Pages that llm_kv_prefix_alloc can still give: free and cached ones; and without evicting. */
+/* Pages that llm_kv_prefix_alloc can still give: free and cached ones; and without evicting, unless
+ * entries lose their owners meanwhile. */
 int32_t llm_kv_prefix_available(const LlmPrefix *p);
 int32_t llm_kv_prefix_empty(const LlmPrefix *p);
-/* A page for place i in each group; evicts when none is free. One must be available. */
+/* Entries without an owner from which on a page is evicted rather than untouched memory used. */
+int32_t llm_kv_prefix_idle_limit(const LlmPrefix *p);
+/* A page for place i in each group; evicts when none is free, or none but untouched ones and more
+ * entries without an owner than the limit. One must be available. */
 void llm_kv_prefix_alloc(LlmPrefix *p, int32_t *const *table, int32_t i);
 /* Give the page at place i back. A sequence releases its last page first. */
 void llm_kv_prefix_release(LlmPrefix *p, int32_t *const *table, int32_t i);

@@ -14,6 +14,7 @@ llm_kv_prefix_counts(const LlmPrefix *p)
 
 		sum.total += c.total;
 		sum.free += c.free;
+		sum.untouched += c.untouched;
 		sum.cached += c.cached;
 		sum.referenced += c.referenced;
 	}
@@ -164,7 +165,12 @@ llm_kv_prefix_audit(const LlmPrefix *p, LlmError *err)
 			ok = n >= 0 && audit_twins(p, id) && audit_kind(p, id) && audit_parent(p, id);
 		}
 	for (int g = 0; g < p->o.n_groups && ok; g++)
-		ok = llm_kv_pages_counts(p->pages[g]).cached == n_idle;
+	{
+		LlmPageCounts c = llm_kv_pages_counts(p->pages[g]);
+
+		ok = c.cached == n_idle && c.untouched == llm_kv_pages_counts(p->pages[0]).untouched &&
+			 p->idle_limit > 0;
+	}
 	if (ok && n_entries == p->n_entries && n_children == n_entries && n_pinned == p->n_pinned)
 		return true;
 	llm_error_set(err, LLM_E_INTERNAL,

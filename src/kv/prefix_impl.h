@@ -52,6 +52,8 @@ struct LlmPrefix
 	int32_t *twin[LLM_KV_GROUPS_MAX]; /* [n_pages] the entry's page in group g > 0 */
 	int32_t *buckets;                 /* [bucket_mask + 1] first full entry of each chain */
 	uint32_t bucket_mask;
+	uint64_t *ghosts;   /* [bucket_mask + 1] by hash: the last full entry there that was evicted */
+	int32_t idle_limit; /* see llm_kv_prefix_idle_limit */
 	int32_t n_entries;
 	int32_t n_pinned; /* entries with a pin */
 	int64_t n_evictions;
@@ -91,7 +93,8 @@ int32_t llm_kv_entry_child(const LlmPrefix *p, int32_t root, int32_t parent, int
 void llm_kv_entry_add(LlmPrefix *p, int32_t root, int32_t parent, int32_t *const *table, int32_t i);
 /* Its tokens are ids[0..n); those that it has already are the first of them. */
 void llm_kv_entry_grow(LlmPrefix *p, int32_t id, const int32_t *ids, int32_t n);
-/* With 64 tokens: known by this hash from now on. */
+/* With 64 tokens: known by this hash from now on. If it was evicted, that was too early: the limit of
+ * idle entries grows. */
 void llm_kv_entry_publish(LlmPrefix *p, int32_t id, LlmPageHash h);
 /* No entry any more; its page is free at once, or when its owner releases it. It has no child. */
 void llm_kv_entry_forget(LlmPrefix *p, int32_t id);
@@ -102,7 +105,8 @@ void llm_kv_entry_release(LlmPrefix *p, int32_t id);
 /* Used now: the first among its siblings and, without an owner, the newest. Its ancestors have
  * owners. */
 void llm_kv_entry_touch(LlmPrefix *p, int32_t id);
-/* The entry without an owner that is needed least leaves the cache; there is one. */
+/* The entry without an owner that is needed least leaves the cache; there is one. While a page is free
+ * what somebody waits for stays. */
 void llm_kv_entry_evict(LlmPrefix *p);
 
 /* ---- root.c ---- */

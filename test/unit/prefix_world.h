@@ -64,20 +64,26 @@ typedef struct World
 	Seq seqs[SEQS];
 	Entry entries[PAGES_MAX];
 	Pin pins[PINS_MAX];
-	int32_t n_own; /* held pages that are no entries */
+	int32_t n_own;     /* held pages that are no entries */
+	int32_t n_touched; /* pages that were handed out at some time */
 	uint64_t clock;
 	int64_t n_evictions;
 	int64_t n_hits;
 	int64_t n_copied;
 	int64_t n_pins;
 	int64_t n_spared; /* evictions that a mark turned away from the oldest */
+	int64_t n_reused; /* evictions while there were pages that nobody had touched */
 } World;
 
 static inline void
-world_init(World *w, int32_t n_pages, uint32_t hash_bits)
+world_init_limit(World *w, int32_t n_pages, uint32_t hash_bits, int32_t idle_limit)
 {
-	LlmPrefixOptions o = {
-		.n_groups = GROUPS, .n_pages = n_pages, .on = true, .numerics = 7, .hash_bits = hash_bits};
+	LlmPrefixOptions o = {.n_groups = GROUPS,
+						  .n_pages = n_pages,
+						  .on = true,
+						  .numerics = 7,
+						  .hash_bits = hash_bits,
+						  .idle_limit = idle_limit};
 	LlmError err;
 
 	assert_in_range(n_pages, 2, PAGES_MAX);
@@ -86,6 +92,12 @@ world_init(World *w, int32_t n_pages, uint32_t hash_bits)
 	assert_int_equal(llm_kv_prefix_create(&o, &w->p, &err), LLM_OK);
 	for (int g = 0; g < GROUPS; g++)
 		w->slot[g] = calloc((size_t) n_pages * LLM_PAGE_TOKENS, sizeof(uint64_t));
+}
+
+static inline void
+world_init(World *w, int32_t n_pages, uint32_t hash_bits)
+{
+	world_init_limit(w, n_pages, hash_bits, 0);
 }
 
 static inline void
@@ -236,7 +248,7 @@ table_release(World *w, int32_t id)
 		w->entries[id].idle_since = ++w->clock;
 }
 
-/* What is idle for longest goes, unless it is marked and something else is not. */
+/* What is idle for longest goes, unless it is marked and something else is not, or pages are left. */
 static inline void
 table_evict(World *w)
 {
@@ -255,11 +267,14 @@ table_evict(World *w)
 			victim = id;
 	}
 	assert_true(oldest > 0);
+	if (victim == 0 && n_free(w) > 0)
+		return;
 	victim = victim == 0 ? oldest : victim;
 	for (int32_t id = 1; id < w->n_pages; id++)
 		if (w->entries[id].n > 0)
 			assert_int_not_equal(w->entries[id].parent, victim);
 	w->n_spared += victim != oldest;
+	w->n_reused += n_free(w) > 0;
 	w->entries[victim].n = 0;
 	w->n_evictions++;
 }
@@ -360,8 +375,12 @@ seq_grow(World *w, Seq *s, int32_t need)
 	seq_tables(s, table);
 	for (; s->n_pages < need && llm_kv_prefix_available(w->p) > 0; s->n_pages++)
 	{
-		if (n_free(w) == 0)
+		int32_t n_untouched = w->n_pages - 1 - w->n_touched;
+
+		if (n_free(w) == 0 ||
+			(n_free(w) == n_untouched && n_idle(w) > llm_kv_prefix_idle_limit(w->p)))
 			table_evict(w);
+		w->n_touched += n_free(w) == n_untouched;
 		llm_kv_prefix_alloc(w->p, table, s->n_pages);
 		w->n_own++;
 	}

@@ -65,6 +65,30 @@ every_page_is_given_once_and_never_page_zero(void **state)
 }
 
 static void
+pages_that_were_given_back_come_before_untouched_ones(void **state)
+{
+	LlmPages *p = pool_create();
+	int32_t held[N_PAGES] = {0};
+	LlmError err;
+
+	for (int i = 1; i <= 4; i++)
+		assert_int_equal(llm_kv_pages_alloc(p), i);
+	llm_kv_pages_release(p, 2);
+	llm_kv_pages_keep(p, 3);
+	llm_kv_pages_release(p, 3);
+	assert_int_equal(llm_kv_pages_counts(p).untouched, N_PAGES - 5);
+	assert_int_equal(llm_kv_pages_counts(p).free, N_PAGES - 4);
+	assert_int_equal(llm_kv_pages_alloc(p), 2);
+	assert_int_equal(llm_kv_pages_alloc(p), 5);
+	llm_kv_pages_forget(p, 3);
+	held[1] = held[2] = held[4] = held[5] = 1;
+	assert_true(llm_kv_pages_audit(p, held, &err));
+	assert_int_equal(llm_kv_pages_alloc(p), 3);
+	assert_int_equal(llm_kv_pages_counts(p).untouched, N_PAGES - 6);
+	llm_kv_pages_free(p);
+}
+
+static void
 a_shared_page_is_free_after_its_last_owner(void **state)
 {
 	LlmPages *p = pool_create();
@@ -168,6 +192,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pool_of_one_page_is_refused),
 		cmocka_unit_test(every_page_is_given_once_and_never_page_zero),
+		cmocka_unit_test(pages_that_were_given_back_come_before_untouched_ones),
 		cmocka_unit_test(a_shared_page_is_free_after_its_last_owner),
 		cmocka_unit_test(the_audit_finds_a_leak_and_a_double_release),
 		cmocka_unit_test(wrong_ids_change_nothing_but_the_audit),
