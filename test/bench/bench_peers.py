@@ -166,8 +166,9 @@ class Bench:
 
     def better(self, name, engines):
         """Without the builds of llama.cpp that another one outdid in prefill: on this file, else on any."""
-        had = self.rates(name, 'prefill', 'tokens_per_second') or self.rates(None, 'prefill', 'tokens_per_second')
-        fastest = {who: max(rates) for who, rates in had.items() if who in LLAMAS}
+        here, all_files = ({who: max(rates) for who, rates in self.rates(file, 'prefill', 'tokens_per_second').items() if who in LLAMAS}
+                           for file in (name, None))
+        fastest = here or all_files
         return [e for e in engines if e.name not in fastest or fastest[e.name] == max(fastest.values())]
 
     def table(self, name, engines, rows, n, trying):
