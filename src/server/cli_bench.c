@@ -332,7 +332,13 @@ bench_run(Bench *b, LlmError *err)
 	}
 	if (status == LLM_OK)
 	{
-		LlmBenchReport r = {&b->info, llm_bench_limits(limits, 2), 0, (int) b->reps, phases, n};
+		LlmBenchReport r = {.info = &b->info,
+							.limits = llm_bench_limits(limits, 2),
+							.reps = (int) b->reps,
+							.int8_kv =
+								b->spec.kv_type != NULL && strcmp(b->spec.kv_type, "int8") == 0,
+							.phases = phases,
+							.n_phases = n};
 		LlmEngineStats stats;
 
 		llm_engine_stats(b->engine, &stats);

@@ -77,8 +77,10 @@ static double
 op_peak(const LlmBenchReport *r, const char *name)
 {
 	static const char *const floats[] = {"F32", "F16", "BF16"};
-	bool is_float = strcmp(name, "attention") == 0;
+	bool is_float = false;
 
+	if (strcmp(name, "attention") == 0)
+		return r->int8_kv ? r->limits.int8_ops.best : r->limits.f32_ops.best;
 	for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++)
 		is_float = is_float || strcmp(r->info->quantization, floats[i]) == 0;
 	return is_float ? r->limits.f32_ops.best : r->limits.int8_ops.best;

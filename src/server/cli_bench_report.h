@@ -28,6 +28,7 @@ typedef struct LlmBenchReport
 	LlmMachineLimits limits;
 	int32_t threads;
 	int reps;
+	bool int8_kv;
 	const LlmBenchPhase *phases; /* [n_phases] op counts are sums over all repetitions */
 	size_t n_phases;
 } LlmBenchReport;
