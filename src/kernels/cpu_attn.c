@@ -128,7 +128,7 @@ run_finish(const AttnItem *it, const LlmCpuRun *run, int32_t v)
 			kernels->attn_finish(it->s->sums.o + (size_t) v * (size_t) it->op->kv->v_stride,
 								 it->s->sums.l[v], v_dim, y);
 			if ((out->forms & LLM_ACT_Q8) != 0 && v_dim % LLM_Q8_UNIT == 0)
-				kernels->quantise(y, v_dim, out->q + r * out->n_units + col / LLM_Q8_UNIT);
+				llm_cpu_quantise(it->dev, out, r, col, y, v_dim);
 		}
 }
 

@@ -26,6 +26,33 @@ row_q(const LlmCpuAct *a, int64_t r)
 	return a->q + r * a->n_units;
 }
 
+static LlmQ8Tile *
+row_tiles(const LlmCpuAct *a, int64_t r)
+{
+	return a->tiles != NULL ? a->tiles + r / LLM_Q8_TILE_ROWS * a->n_units : NULL;
+}
+
+/* Bring units of row r, from unit u on, into its tiles. */
+static void
+tiles_set(const LlmCpuAct *a, int64_t r, int32_t u, int32_t n_units)
+{
+	const LlmQ8Unit *q = row_q(a, r) + u;
+	LlmQ8Tile *t = row_tiles(a, r);
+
+	for (int32_t i = 0; t != NULL && i < n_units; i++)
+		llm_q8_tile_set(t + u + i, (int) (r % LLM_Q8_TILE_ROWS), q + i);
+}
+
+void
+llm_cpu_quantise(const LlmCpuDevice *dev, const LlmCpuAct *a, int64_t r, int32_t c, const float *x,
+				 int32_t n)
+{
+	int32_t u = c / LLM_Q8_UNIT;
+
+	dev->kernels->quantise(x, n, row_q(a, r) + u);
+	tiles_set(a, r, u, (n + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT);
+}
+
 void
 llm_cpu_run_embed(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
@@ -54,7 +81,7 @@ llm_cpu_run_norm(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 		dev->kernels->rms_norm(row_f(op->in, r), op->in2 != NULL ? row_f(op->in2, r) : NULL,
 							   op->norm->weight, op->norm->eps, out->cols, y);
 		if ((out->forms & LLM_ACT_Q8) != 0)
-			dev->kernels->quantise(y, out->cols, row_q(out, r));
+			llm_cpu_quantise(dev, out, r, 0, y, out->cols);
 	}
 }
 
@@ -62,7 +89,7 @@ void
 llm_cpu_run_linear(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
 	const LlmLinear *l = op->linear;
-	LlmLinearInput in = {op->in->q, op->in->f, op->in->ld, op->in->rows};
+	LlmLinearInput in = {op->in->q, op->in->tiles, op->in->f, op->in->ld, op->in->rows};
 
 	llm_linear_run(dev->kernels, l, &in, llm_linear_share(l, tid, n_threads),
 				   llm_linear_share(l, tid + 1, n_threads), op->out->f, op->out->ld);
@@ -80,7 +107,7 @@ gate_unit(const LlmCpuDevice *dev, const LlmCpuAct *out, int64_t r, int32_t c, c
 	if ((out->forms & LLM_ACT_F32) != 0)
 		memcpy(row_f(out, r) + c, y, (size_t) cols * sizeof(float));
 	if ((out->forms & LLM_ACT_Q8) != 0)
-		dev->kernels->quantise(y, cols, row_q(out, r) + c / LLM_Q8_UNIT);
+		llm_cpu_quantise(dev, out, r, c, y, cols);
 }
 
 /* Work by units of 64 columns of a row, so that one row occupies all threads. */
@@ -118,10 +145,12 @@ llm_cpu_run_linear_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 		n_units = end - u < GATE_UNITS ? end - u : GATE_UNITS;
 		ldy = 2 * n_units * LLM_Q8_UNIT;
 		step = dev->max_o / ldy < GATE_ROWS ? dev->max_o / ldy : GATE_ROWS;
+		step = step / LLM_Q8_TILE_ROWS * LLM_Q8_TILE_ROWS;
 		for (int32_t r = 0; r < out->rows; r += step)
 		{
 			int32_t n = out->rows - r < step ? out->rows - r : step;
-			LlmLinearInput rows = {in->q != NULL ? row_q(in, r) : NULL, row_f(in, r), in->ld, n};
+			LlmLinearInput rows = {in->q != NULL ? row_q(in, r) : NULL, row_tiles(in, r),
+								   row_f(in, r), in->ld, n};
 			float *up = y + n_units * LLM_Q8_UNIT;
 
 			llm_linear_part_run(dev->kernels, l, 0, &rows, u * panels, (u + n_units) * panels, y,
@@ -151,7 +180,7 @@ llm_cpu_run_quantise(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 		int32_t c = (int32_t) (i % out->n_units) * LLM_Q8_UNIT;
 		int32_t cols = out->cols - c < LLM_Q8_UNIT ? out->cols - c : LLM_Q8_UNIT;
 
-		dev->kernels->quantise(row_f(out, r) + c, cols, row_q(out, r) + c / LLM_Q8_UNIT);
+		llm_cpu_quantise(dev, out, r, c, row_f(out, r) + c, cols);
 	}
 }
 
@@ -168,7 +197,10 @@ llm_cpu_run_gather(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 		if ((out->forms & LLM_ACT_F32) != 0)
 			memcpy(row_f(out, i), row_f(in, r), (size_t) out->cols * sizeof(float));
 		if ((out->forms & LLM_ACT_Q8) != 0)
+		{
 			memcpy(row_q(out, i), row_q(in, r), (size_t) out->n_units * sizeof(LlmQ8Unit));
+			tiles_set(out, i, 0, out->n_units);
+		}
 	}
 }
 

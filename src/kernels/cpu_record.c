@@ -78,6 +78,9 @@ llm_cpu_act_create(LlmDevice *d, int32_t forms, int32_t rows, int32_t cols)
 	a->f = arena_take(dev, (size_t) rows * (size_t) a->ld * sizeof(float));
 	if (a->f != NULL && (forms & LLM_ACT_Q8) != 0)
 		a->q = arena_take(dev, (size_t) rows * (size_t) a->n_units * sizeof(LlmQ8Unit));
+	if (a->q != NULL && llm_cpu_act_n_tiles(dev, rows) > 0)
+		a->tiles = arena_take(dev, (size_t) llm_cpu_act_n_tiles(dev, rows) * (size_t) a->n_units *
+									   sizeof(LlmQ8Tile));
 	if (a->f == NULL || ((forms & LLM_ACT_Q8) != 0 && a->q == NULL))
 	{
 		fail(dev, LLM_E_INTERNAL, "act_create");

@@ -27,8 +27,9 @@
 /* An activation of the step. */
 typedef struct LlmCpuAct
 {
-	float *f;     /* [rows][ld]; always there */
-	LlmQ8Unit *q; /* [rows][n_units] when forms has LLM_ACT_Q8 */
+	float *f;         /* [rows][ld]; always there */
+	LlmQ8Unit *q;     /* [rows][n_units] when forms has LLM_ACT_Q8 */
+	LlmQ8Tile *tiles; /* the same as [ceil(rows / 16)][n_units] where products want it, else NULL */
 	int32_t rows;
 	int32_t cols;
 	int32_t ld;      /* cols rounded up to 16 */
@@ -168,6 +169,8 @@ typedef struct LlmCpuDevice
 
 LlmStatus llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err);
 void llm_cpu_arena_free(LlmCpuDevice *dev);
+/* Tiles per unit that an activation of some rows has; 0 = none. */
+int32_t llm_cpu_act_n_tiles(const LlmCpuDevice *dev, int32_t rows);
 LlmStatus llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err);
 LlmStatus llm_cpu_step_end(LlmDevice *d, uint64_t *step, LlmError *err);
 LlmStatus llm_cpu_step_wait(LlmDevice *d, uint64_t step, LlmStepOut *out, LlmError *err);
@@ -189,6 +192,10 @@ void llm_cpu_gather_rows(LlmDevice *d, LlmAct x, LlmAct out);
 void llm_cpu_sample(LlmDevice *d, LlmAct logits, const LlmSampling *sampling);
 
 /* ---- cpu_ops.c: the phases ---- */
+
+/* Quantise n values of row r that begin at column c, a multiple of 64, in all forms that a has. */
+void llm_cpu_quantise(const LlmCpuDevice *dev, const LlmCpuAct *a, int64_t r, int32_t c,
+					  const float *x, int32_t n);
 
 void llm_cpu_run_embed(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
 void llm_cpu_run_norm(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);

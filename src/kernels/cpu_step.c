@@ -19,15 +19,24 @@ round_up(size_t n)
 	return (n + 63) & ~(size_t) 63;
 }
 
-/* Bytes of an activation with both forms. */
+int32_t
+llm_cpu_act_n_tiles(const LlmCpuDevice *dev, int32_t rows)
+{
+	int32_t least = dev->kernels->tile_rows;
+
+	return least == 0 || rows < least ? 0 : (rows + LLM_Q8_TILE_ROWS - 1) / LLM_Q8_TILE_ROWS;
+}
+
+/* Bytes of an activation with all forms. */
 static size_t
-act_nbytes(int32_t rows, int32_t cols)
+act_nbytes(const LlmCpuDevice *dev, int32_t rows, int32_t cols)
 {
 	size_t ld = ((size_t) cols + 15) / 16 * 16;
 	size_t n_units = ((size_t) cols + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT;
 
 	return round_up((size_t) rows * ld * sizeof(float)) +
-		   round_up((size_t) rows * n_units * sizeof(LlmQ8Unit));
+		   round_up((size_t) rows * n_units * sizeof(LlmQ8Unit)) +
+		   (size_t) llm_cpu_act_n_tiles(dev, rows) * n_units * sizeof(LlmQ8Tile);
 }
 
 void
@@ -125,9 +134,9 @@ llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err)
 				"of the speed of decoding: look at free memory and at "
 				"/sys/kernel/mm/transparent_hugepage/enabled");
 	dev->limits = *limits;
-	dev->arena_nbytes =
-		(size_t) (limits->n_acts + INTERNAL_ACTS) * act_nbytes(limits->max_rows, limits->max_cols) +
-		act_nbytes(limits->max_out, limits->vocab_size);
+	dev->arena_nbytes = (size_t) (limits->n_acts + INTERNAL_ACTS) *
+							act_nbytes(dev, limits->max_rows, limits->max_cols) +
+						act_nbytes(dev, limits->max_out, limits->vocab_size);
 	dev->arena = llm_block_create(dev->arena_nbytes);
 	dev->picks = calloc(max_out, sizeof(*dev->picks));
 	dev->ops = calloc(LLM_CPU_OPS_MAX, sizeof(*dev->ops));

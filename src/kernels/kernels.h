@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "tensor/dtype.h"
 #include "tensor/kv_spec.h"
@@ -43,6 +44,27 @@ typedef struct LlmQ8Unit
 	int32_t corr_low[2]; /* the same for the first 16 alone */
 } LlmQ8Unit;
 
+/* The same 64 activations of 16 rows, side by side as products by tiles read them. */
+#define LLM_Q8_TILE_ROWS 16
+typedef struct LlmQ8Tile
+{
+	int8_t q[LLM_Q8_TILE_ROWS][LLM_Q8_UNIT];
+	float d[2][LLM_Q8_TILE_ROWS];
+	float s[2][LLM_Q8_TILE_ROWS];
+} LlmQ8Tile;
+
+/* Make u row `row` of a tile. */
+static inline void
+llm_q8_tile_set(LlmQ8Tile *t, int row, const LlmQ8Unit *u)
+{
+	memcpy(t->q[row], u->q, sizeof(u->q));
+	for (int half = 0; half < 2; half++)
+	{
+		t->d[half][row] = u->d[half];
+		t->s[half][row] = u->s[half];
+	}
+}
+
 /* A product of some rows with some adjacent panels of one part. */
 typedef struct LlmGemm
 {
@@ -53,11 +75,12 @@ typedef struct LlmGemm
 	int32_t n_panels;
 	int32_t n_cols; /* outputs wanted; <= 16 * n_panels, the rest of the last panel is padding */
 	int32_t n_rows; /* M */
-	const LlmQ8Unit *q; /* quantised weights: [n_rows][units of k] */
-	const float *x;     /* float weights: [n_rows][ldx] */
-	int32_t ldx;        /* floats between rows of x */
-	int32_t ldy;        /* floats between rows of y */
-	float *y;           /* [n_rows][ldy], first column of the first panel */
+	const LlmQ8Unit *q;     /* quantised weights: [n_rows][units of k] */
+	const LlmQ8Tile *tiles; /* the same: [ceil(n_rows / 16)][units of k]; NULL: slower products */
+	const float *x;         /* float weights: [n_rows][ldx] */
+	int32_t ldx;            /* floats between rows of x */
+	int32_t ldy;            /* floats between rows of y */
+	float *y;               /* [n_rows][ldy], first column of the first panel */
 } LlmGemm;
 
 /* Where a vector of a KV page lies: value i is (i / run) * stride + i % run elements in. */
@@ -123,6 +146,7 @@ typedef struct LlmAttnParts
 typedef struct LlmKernels
 {
 	const char *isa;
+	int32_t tile_rows; /* gemm_quant reads tiles from that many rows on; 0 = never */
 
 	/* y = x W^T for panels of one part. */
 	void (*gemm_quant)(const LlmGemm *g);

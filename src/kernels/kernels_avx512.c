@@ -20,6 +20,7 @@ const LlmKernels llm_kernels_avx512 = {
 
 const LlmKernels llm_kernels_amx = {
 	.isa = "amx",
+	.tile_rows = LLM_GEMM_AMX_ROWS,
 	.gemm_quant = llm_gemm_quant_amx,
 	.gemm_float = llm_gemm_float_avx512,
 	.attn_split = op_attn_split_amx,

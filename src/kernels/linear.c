@@ -212,6 +212,7 @@ llm_linear_part_run(const LlmKernels *kernels, const LlmLinear *l, int part_inde
 				 .n_cols = (end < part->n_panels ? end * LLM_LANES : part->n) - begin * LLM_LANES,
 				 .n_rows = in->n_rows,
 				 .q = in->q,
+				 .tiles = in->tiles,
 				 .x = in->x,
 				 .ldx = in->ldx,
 				 .ldy = ldy,

@@ -59,6 +59,7 @@ void llm_linear_row(const LlmLinear *l, int32_t row, float *out);
 typedef struct LlmLinearInput
 {
 	const LlmQ8Unit *q;
+	const LlmQ8Tile *tiles; /* see LlmGemm */
 	const float *x;
 	int32_t ldx;
 	int32_t n_rows;

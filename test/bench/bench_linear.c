@@ -120,17 +120,26 @@ shape_run(LlmPool *pool, LlmDtype type, const LlmKernels **isas, int n_isas, dou
 	LlmWeightStore store = {0};
 	double best[ISAS_MAX];
 	int n_copies = 0;
-	Job job = {.in = {.q = q, .n_rows = m}, .y = y};
+	size_t n_tiles = ((size_t) m + LLM_Q8_TILE_ROWS - 1) / LLM_Q8_TILE_ROWS * row_units;
+	LlmQ8Tile *tiles = llm_block_create(n_tiles * sizeof(LlmQ8Tile));
+	Job job = {.in = {.q = q, .tiles = tiles, .n_rows = m}, .y = y};
 	LlmError err;
 
-	if (q == NULL || y == NULL)
+	if (q == NULL || tiles == NULL || y == NULL)
 		exit(1);
 	while (n_copies < COPIES_MAX && (size_t) n_copies * nbytes < COPIES_NBYTES)
 		must(llm_linear_create(&store, pool, &view, 1, &(LlmLinearSpec){0}, &copies[n_copies++],
 							   &err),
 			 &err);
 	for (int32_t r = 0; r < m; r++)
-		isas[0]->quantise((float *) x, k, q + (size_t) r * row_units);
+	{
+		LlmQ8Unit *row = q + (size_t) r * row_units;
+
+		isas[0]->quantise((float *) x, k, row);
+		for (size_t u = 0; u < row_units; u++)
+			llm_q8_tile_set(tiles + (size_t) (r / LLM_Q8_TILE_ROWS) * row_units + u,
+							r % LLM_Q8_TILE_ROWS, row + u);
+	}
 	shape_time(pool, isas, n_isas, copies, n_copies, &job, best);
 	printf("%-5s %5d x %4d x %4d", llm_dtype_info(type)->name, n, k, m);
 	for (int i = 0; i < n_isas; i++)
@@ -144,6 +153,7 @@ shape_run(LlmPool *pool, LlmDtype type, const LlmKernels **isas, int n_isas, dou
 	fflush(stdout);
 	llm_weight_store_fini(&store);
 	llm_block_free(q, (size_t) m * row_units * sizeof(LlmQ8Unit));
+	llm_block_free(tiles, n_tiles * sizeof(LlmQ8Tile));
 	llm_block_free(y, (size_t) m * (size_t) n * sizeof(float));
 	free(data);
 	free(x);

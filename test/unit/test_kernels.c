@@ -166,12 +166,31 @@ test_panel_bf16(void **state)
 
 /* ---- products ---- */
 
+/* The tiles of m rows; those that the last has beyond them are NaNs. */
+static LlmQ8Tile *
+tiled(const LlmQ8Unit *q, int32_t m, int32_t k)
+{
+	int32_t n_units = (k + 63) / 64, n = (m + LLM_Q8_TILE_ROWS - 1) / LLM_Q8_TILE_ROWS * n_units;
+	LlmQ8Tile *tiles = aligned((size_t) n * sizeof(*tiles));
+
+	memset(tiles, 0xFF, (size_t) n * sizeof(*tiles));
+	for (int32_t i = 0; i < m * n_units; i++)
+	{
+		int32_t r = i / n_units;
+
+		llm_q8_tile_set(&tiles[r / LLM_Q8_TILE_ROWS * n_units + i % n_units], r % LLM_Q8_TILE_ROWS,
+						&q[i]);
+	}
+	return tiles;
+}
+
 /* y[M][n + 3] with guards behind every row; freed by the caller. */
 static float *
 product(const LlmKernels *kernels, const Weight *w, const LlmQ8Unit *q, const float *x, int32_t m)
 {
 	int32_t n = w->view.rows, ldy = n + 3;
 	float *y = aligned((size_t) m * (size_t) ldy * sizeof(float));
+	LlmQ8Tile *tiles = q != NULL && kernels->tile_rows > 0 ? tiled(q, m, w->view.cols) : NULL;
 	LlmGemm g = {.type = w->view.type,
 				 .w = w->panels,
 				 .panel_nbytes = w->panel_nbytes,
@@ -180,6 +199,7 @@ product(const LlmKernels *kernels, const Weight *w, const LlmQ8Unit *q, const fl
 				 .n_cols = n,
 				 .n_rows = m,
 				 .q = q,
+				 .tiles = tiles,
 				 .x = x,
 				 .ldx = w->view.cols,
 				 .ldy = ldy,
@@ -194,6 +214,7 @@ product(const LlmKernels *kernels, const Weight *w, const LlmQ8Unit *q, const fl
 	for (int32_t r = 0; r < m; r++)
 		for (int32_t c = n; c < ldy; c++)
 			assert_true(y[r * ldy + c] == GUARD);
+	free(tiles);
 	return y;
 }
 
