@@ -109,7 +109,19 @@ llm_kv_prefix_available(const LlmPrefix *p)
 {
 	LlmPageCounts c = llm_kv_pages_counts(p->pages[0]); /* the groups are in step */
 
-	return c.free + c.cached;
+	return c.free + c.cached - p->n_promised;
+}
+
+void
+llm_kv_prefix_promise(LlmPrefix *p, int32_t n)
+{
+	p->n_promised += n;
+}
+
+int32_t
+llm_kv_prefix_promised(const LlmPrefix *p)
+{
+	return p->n_promised;
 }
 
 int32_t

@@ -111,14 +111,21 @@ bool llm_kv_prefix_on(const LlmPrefix *p);
 
 /* ---- pages: table[g][i] is page i of a sequence in group g ---- */
 
-/* Pages that llm_kv_prefix_alloc can still give: free and cached ones; and without evicting, unless
- * entries lose their owners meanwhile. */
+/* Pages that can still be promised: free and cached ones without those that are. It is negative when
+ * a pin took what was promised: a tail that nobody owned, or one that gave way and stays. */
 int32_t llm_kv_prefix_available(const LlmPrefix *p);
+/* Promise n pages more, or give back -n promises. Who needs a page later has it promised, so that
+ * pages are handed out in the order in which they are written: those of who waits would leave holes
+ * in the memory that is used. */
+void llm_kv_prefix_promise(LlmPrefix *p, int32_t n);
+int32_t llm_kv_prefix_promised(const LlmPrefix *p);
+/* Pages that llm_kv_prefix_alloc can give without evicting, unless entries lose their owners
+ * meanwhile. */
 int32_t llm_kv_prefix_empty(const LlmPrefix *p);
 /* Entries without an owner from which on a page is evicted rather than untouched memory used. */
 int32_t llm_kv_prefix_idle_limit(const LlmPrefix *p);
 /* A page for place i in each group; evicts when none is free, or none but untouched ones and more
- * entries without an owner than the limit. One must be available. */
+ * entries without an owner than the limit. One must be free or cached. */
 void llm_kv_prefix_alloc(LlmPrefix *p, int32_t *const *table, int32_t i);
 /* Give the page at place i back. A sequence releases its last page first. */
 void llm_kv_prefix_release(LlmPrefix *p, int32_t *const *table, int32_t i);

@@ -56,6 +56,7 @@ struct LlmPrefix
 	int32_t idle_limit; /* see llm_kv_prefix_idle_limit */
 	int32_t n_entries;
 	int32_t n_pinned; /* entries with a pin */
+	int32_t n_promised;
 	int64_t n_evictions;
 	uint64_t mark;    /* in force, from 1 */
 	LlmKvRoot *roots; /* [1 + LLM_PREFIX_ROOTS] */

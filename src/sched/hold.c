@@ -1,15 +1,37 @@
 /* sched/hold.c - pages come to a sequence and go from it, new ones and cached ones. */
 #include "sched/hold.h"
 
+static void
+promise(LlmPrefix *p, LlmSeq *seq, int32_t n)
+{
+	llm_kv_prefix_promise(p, n);
+	seq->n_promised += n;
+}
+
 bool
 llm_sched_hold_grow(LlmPrefix *p, LlmSeq *seq)
 {
-	int32_t need = llm_seq_pages((int32_t) seq->tokens.len);
+	int32_t n_pages = llm_seq_pages((int32_t) seq->tokens.len);
+	int32_t n_more = n_pages - seq->n_pages - seq->n_promised;
 
-	if (need > seq->cap_pages || need - seq->n_pages > llm_kv_prefix_available(p))
+	if (n_pages > seq->cap_pages || (n_more >= 0 && n_more > llm_kv_prefix_available(p)))
 		return false;
-	for (; seq->n_pages < need; seq->n_pages++)
+	promise(p, seq, n_more);
+	return true;
+}
+
+bool
+llm_sched_hold_fill(LlmPrefix *p, LlmSeq *seq, int32_t n)
+{
+	int32_t n_pages = llm_seq_pages(n);
+
+	if (n_pages > seq->n_pages && llm_kv_prefix_available(p) < 0)
+		return false;
+	for (; seq->n_pages < n_pages; seq->n_pages++)
+	{
 		llm_kv_prefix_alloc(p, seq->table, seq->n_pages);
+		promise(p, seq, -1);
+	}
 	return true;
 }
 
@@ -18,6 +40,7 @@ llm_sched_hold_drop(LlmPrefix *p, LlmSeq *seq)
 {
 	while (seq->n_pages > 0)
 		llm_kv_prefix_release(p, seq->table, --seq->n_pages);
+	promise(p, seq, -seq->n_promised);
 	seq->n_computed = 0;
 	seq->n_stored = 0;
 	seq->n_entered = 0;
@@ -47,13 +70,11 @@ llm_sched_hold_find(const LlmPrefix *p, LlmSeq *seq)
 	return llm_kv_prefix_find(p, &text);
 }
 
-/* Note what a hit of n tokens saves. The tokens of a sequence that was preempted are its own. */
+/* Note what going on from token n saves, of which n_full are in pages of the cache. The tokens of a
+ * sequence that was preempted are its own. */
 static void
-count(LlmPrefix *p, LlmSeq *seq, const LlmPrefixHit *hit)
+count(LlmPrefix *p, LlmSeq *seq, int32_t n, int32_t n_full)
 {
-	int32_t n_full = hit->n_pages * LLM_PAGE_TOKENS;
-	int32_t n = llm_kv_prefix_hit_tokens(hit);
-
 	if (seq->n_preempted > 0)
 		return;
 	llm_kv_prefix_saved(p, seq->salt, n - seq->n_computed, seq->n_cached == 0);
@@ -61,29 +82,33 @@ count(LlmPrefix *p, LlmSeq *seq, const LlmPrefixHit *hit)
 	seq->n_copied += n - (n_full > seq->n_computed ? n_full : seq->n_computed);
 }
 
-bool
+void
 llm_sched_hold_take(LlmPrefix *p, LlmSeq *seq, const LlmPrefixHit *hit, LlmPlan *plan)
 {
 	int32_t from[LLM_KV_GROUPS_MAX];
+	int32_t n_full = hit->n_pages * LLM_PAGE_TOKENS;
 	int32_t n = llm_kv_prefix_hit_tokens(hit);
 
 	if (n <= seq->n_computed)
-		return llm_sched_hold_grow(p, seq);
+	{
+		llm_sched_hold_grow(p, seq);
+		return;
+	}
 	for (int g = 0; g < seq->n_groups; g++)
 		from[g] = hit->source == 0 ? 0 : llm_kv_prefix_page(p, g, hit->source);
 	llm_kv_prefix_take(p, hit, seq->n_entered, seq->n_pages, seq->table);
-	count(p, seq, hit);
-	seq->n_computed = n;
-	seq->n_stored = n;
 	seq->n_entered = hit->n_pages;
 	seq->n_pages = seq->n_pages > hit->n_pages ? seq->n_pages : hit->n_pages;
-	if (!llm_sched_hold_grow(p, seq))
-		return false;
-	for (int g = 0; g < seq->n_groups && hit->n_copy > 0; g++)
+	llm_sched_hold_grow(p, seq);
+	if (!llm_sched_hold_fill(p, seq, n))
+		n = n_full;
+	count(p, seq, n, n_full);
+	seq->n_computed = n;
+	seq->n_stored = n;
+	for (int g = 0; g < seq->n_groups && n > n_full; g++)
 		if (from[g] != seq->table[g][hit->n_pages]) /* else it was evicted for this very place */
 			plan->copies[plan->n_copies++] =
 				(LlmPlanCopy){g, from[g], seq->table[g][hit->n_pages], hit->n_copy};
-	return true;
 }
 
 void

@@ -42,7 +42,8 @@ llm_sched_create(const LlmSchedOptions *o, LlmSched **out, LlmError *err)
 						   .n_pages = o->n_pages,
 						   .on = o->prefix_cache,
 						   .numerics = o->numerics,
-						   .hash_bits = o->hash_bits};
+						   .hash_bits = o->hash_bits,
+						   .idle_limit = o->idle_limit};
 	LlmSched *s;
 	LlmStatus st;
 
@@ -198,11 +199,27 @@ outputs(const LlmSeq *seq, int32_t n)
 	return (n == rest(seq)) + (seq->scores && begin < end ? end - begin : 0);
 }
 
+/* n pages are about to be taken: when some of them must be evicted, know what is needed. */
+static void
+expect_pages(LlmSched *s, int32_t n)
+{
+	if (n <= llm_kv_prefix_empty(s->prefix) || s->n_steps < s->demand_due)
+		return;
+	s->demand_due = s->n_steps + DEMAND_STEPS;
+	llm_sched_demand_mark(s->prefix, &s->queue);
+}
+
+/* The next n rows of seq; not in this step when pages that it was promised are not there: then the
+ * next step preempts somebody. */
 static void
 schedule(LlmSched *s, LlmSeq *seq, int32_t n)
 {
-	LlmPlanItem *it = &s->plan.items[s->plan.n_items++];
+	LlmPlanItem *it;
 
+	expect_pages(s, llm_seq_pages(seq->n_computed + n) - seq->n_pages);
+	if (!llm_sched_hold_fill(s->prefix, seq, seq->n_computed + n))
+		return;
+	it = &s->plan.items[s->plan.n_items++];
 	it->seq = seq;
 	it->begin = seq->n_computed;
 	it->n = n;
@@ -221,29 +238,14 @@ budget(const LlmSched *s)
 	return s->max_rows - s->plan.n_rows;
 }
 
-/* n pages are about to be taken: when some of them must be evicted, know what is needed. */
-static void
-expect_pages(LlmSched *s, int32_t n)
-{
-	if (n <= llm_kv_prefix_empty(s->prefix) || s->n_steps < s->demand_due)
-		return;
-	s->demand_due = s->n_steps + DEMAND_STEPS;
-	llm_sched_demand_mark(s->prefix, &s->queue);
-}
-
 /* Pages for the next token of every running sequence, best first; the victim is always the last,
  * so it is never one that was served before. */
 static void
 step_pages(LlmSched *s)
 {
 	for (int32_t i = 0; i < s->n_running; i++)
-	{
-		LlmSeq *seq = s->running[i];
-
-		expect_pages(s, llm_seq_pages((int32_t) seq->tokens.len) - seq->n_pages);
 		while (i < s->n_running && !llm_sched_hold_grow(s->prefix, s->running[i]))
 			preempt(s, s->running[s->n_running - 1]);
-	}
 }
 
 /* Rows of this step that decodes leave to who is behind with a prefill, or could be admitted. */
@@ -314,6 +316,7 @@ step_prefill_on(LlmSched *s, int32_t i)
 {
 	LlmPrefixHit hit = llm_sched_hold_find(s->prefix, s->running[i]);
 
+	expect_pages(s, hit.n_copy > 0);
 	llm_sched_hold_take(s->prefix, s->running[i], &hit, &s->plan);
 	step_prefill(s, i);
 }
@@ -341,7 +344,7 @@ step_admit(LlmSched *s)
 		need = llm_seq_pages((int32_t) seq->tokens.len) - hit.n_pages;
 		if (need + watermark(s) > llm_kv_prefix_available(s->prefix) - hit.n_idle)
 			return;
-		expect_pages(s, need);
+		expect_pages(s, hit.n_copy > 0);
 		if (seq->ticket == 0 && !seq->fresh)
 			llm_kv_prefix_looked(s->prefix, seq->salt);
 		llm_sched_hold_take(s->prefix, seq, &hit, &s->plan); /* there are pages: see above */
@@ -587,15 +590,16 @@ llm_sched_pages(const LlmSched *s)
 	return llm_kv_prefix_counts(s->prefix);
 }
 
-/* The pages that seq holds in group g, counted into held; false when it holds too few or too many
- * for its tokens. */
+/* The pages that seq holds in group g, counted into held, and those that it was promised; false when
+ * it holds too few or too many for its tokens. */
 static bool
-audit_seq(const LlmSched *s, const LlmSeq *seq, int g)
+audit_seq(const LlmSched *s, const LlmSeq *seq, int g, int32_t *n_promised)
 {
+	*n_promised += seq->n_promised;
 	if (seq->n_computed < 0 || seq->n_computed > (int32_t) seq->tokens.len ||
 		seq->n_pages < llm_seq_pages(seq->n_computed) || seq->n_stored > seq->n_computed ||
-		seq->n_entered > seq->n_stored / LLM_PAGE_TOKENS ||
-		seq->n_pages > llm_seq_pages((int32_t) seq->tokens.len))
+		seq->n_entered > seq->n_stored / LLM_PAGE_TOKENS || seq->n_promised < 0 ||
+		seq->n_pages + seq->n_promised > llm_seq_pages((int32_t) seq->tokens.len))
 		return false;
 	for (int32_t i = 0; i < seq->n_pages; i++)
 	{
@@ -615,12 +619,16 @@ llm_sched_audit(const LlmSched *s, LlmError *err)
 
 	for (int g = 0; g < s->o.n_groups && ok; g++)
 	{
+		int32_t n_promised = 0;
+
 		memset(s->held, 0, (size_t) s->o.n_pages * sizeof(*s->held));
 		for (int32_t i = 0; i < s->n_running && ok; i++)
-			ok = s->running[i]->state == LLM_SEQ_RUNNING && audit_seq(s, s->running[i], g);
+			ok = s->running[i]->state == LLM_SEQ_RUNNING &&
+				 audit_seq(s, s->running[i], g, &n_promised);
 		for (int32_t i = 0; s->in_flight && i < s->plan.n_items && ok; i++)
 			if (s->plan.items[i].seq->state == LLM_SEQ_DONE)
-				ok = audit_seq(s, s->plan.items[i].seq, g);
+				ok = audit_seq(s, s->plan.items[i].seq, g, &n_promised);
+		ok = ok && n_promised == llm_kv_prefix_promised(s->prefix);
 		if (ok && !llm_kv_prefix_audit_pages(s->prefix, g, s->held, err))
 			return false;
 	}

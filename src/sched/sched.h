@@ -16,7 +16,8 @@
  *   4. when nobody was preempted in this step: waiting sequences, in the order of sched/queue.h:
  *      priority, then fair shares of tenants and of their clients. A sequence is admitted only when
  *      pages for all its known tokens are free and a watermark of free pages remains (the watermark
- *      is waived for the only sequence). Nobody is let past the best one that waits, so none
+ *      is waived for the only sequence). They are promised to it, and handed out when a step writes
+ *      them (kv/prefix.h). Nobody is let past the best one that waits, so none
  *      starves;
  *   5. the rows that 3 and 4 did not need: decodes that had none.
  *
@@ -70,6 +71,7 @@ typedef struct LlmSchedOptions
 	bool prefix_cache;      /* pages are kept and found by their tokens */
 	uint64_t numerics;      /* of the stored bits: part of the key of cached pages */
 	uint32_t hash_bits;     /* 0 = all; tests: so few that cached pages collide */
+	int32_t idle_limit;     /* 0 = by n_pages; tests: see llm_kv_prefix_idle_limit */
 	uint32_t preempt_every; /* 0 = never; tests: preempt some running sequence every n steps */
 	/* A removed sequence is out of the scheduler's hands: its pages are back, its owner may free
 	 * it. Called from llm_sched_remove, or from llm_sched_done when a step was in flight. */

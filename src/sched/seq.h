@@ -54,6 +54,7 @@ typedef struct LlmSeq
 	uint64_t arrival;    /* order of submission, from 1 */
 	uint64_t ticket;     /* order of first admission, from 1; 0 = never admitted */
 	int32_t n_pages;     /* pages held, the same in every group */
+	int32_t n_promised;  /* pages that it will hold when its known tokens are computed */
 	int32_t cap_pages;   /* room in each table */
 	int32_t n_groups;    /* tables */
 	int32_t *table[LLM_KV_GROUPS_MAX]; /* [cap_pages] page ids; owned */

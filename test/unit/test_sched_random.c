@@ -826,6 +826,7 @@ episode_init(World *w)
 							 .max_running = 1 + (int32_t) draw(w, 12),
 							 .prefix_cache = w->prefix_on,
 							 .hash_bits = hash_bits[draw(w, 4)],
+							 .idle_limit = chance(w, 2) ? 1 + (int32_t) draw(w, 8) : 0,
 							 .preempt_every = chance(w, 4) ? 1 + draw(w, 6) : 0,
 							 .retired = retired,
 							 .arg = w};

@@ -189,6 +189,32 @@ a_long_queue_hides_nobody(void **state)
 	world_fini(&w);
 }
 
+static int32_t
+n_touched(const World *w)
+{
+	LlmPageCounts c = llm_sched_pages(w->sched);
+
+	return (c.total - c.untouched) / GROUPS;
+}
+
+/* Who waits for what another computes takes no page for itself, and who has ended leaves his pages to
+ * those that come; still what all share is computed once. */
+static void
+a_table_touches_few_pages(void **state)
+{
+	static World w;
+
+	world_init_with(&w, 2000, 8192, 16, 0, true);
+	for (int32_t i = 0; i < 300; i++)
+		submit(&w, 200, 100, i, false);
+	world_step(&w, NULL);
+	assert_int_equal(n_touched(&w), 5);
+	drain(&w, 1000);
+	assert_int_equal(w.n_rows, 200 + 300 * 100);
+	assert_in_range(n_touched(&w), 3 + 16 * 2, 3 + 16 * 2 + 128 + 2);
+	world_fini(&w);
+}
+
 int
 main(void)
 {
@@ -201,6 +227,7 @@ main(void)
 		cmocka_unit_test(salts_do_not_wait_for_each_other),
 		cmocka_unit_test(what_is_waited_for_is_evicted_last),
 		cmocka_unit_test(a_long_queue_hides_nobody),
+		cmocka_unit_test(a_table_touches_few_pages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
