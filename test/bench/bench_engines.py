@@ -223,7 +223,7 @@ class Llama:
 
     def settings(self, kind, few):
         if kind == 'table':
-            return ['32 by hand'] if few else ['8 slots', '16 by hand', '32 by hand', '16 by hand, q8_0 KV']
+            return ['32 by hand'] if few else ['8 slots', '16 by hand', '32 by hand']
         if kind == 'shared':
             return ['flash attention on, one KV']
         return ['flash attention on'] if few else ['flash attention on', 'flash attention off']
