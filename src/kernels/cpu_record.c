@@ -72,7 +72,7 @@ llm_cpu_act_create(LlmDevice *d, int32_t forms, int32_t rows, int32_t cols)
 	a = &dev->acts[dev->n_acts];
 	*a = (LlmCpuAct){.rows = rows,
 					 .cols = cols,
-					 .ld = (cols + 15) / 16 * 16,
+					 .ld = llm_cpu_act_ld(cols),
 					 .n_units = (cols + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT,
 					 .forms = forms};
 	a->f = arena_take(dev, (size_t) rows * (size_t) a->ld * sizeof(float));

@@ -32,7 +32,7 @@ typedef struct LlmCpuAct
 	LlmQ8Tile *tiles; /* the same as [ceil(rows / 16)][n_units] where products want it, else NULL */
 	int32_t rows;
 	int32_t cols;
-	int32_t ld;      /* cols rounded up to 16 */
+	int32_t ld;      /* llm_cpu_act_ld(cols) */
 	int32_t n_units; /* ceil(cols / 64) */
 	int32_t forms;   /* LLM_ACT_* bits */
 } LlmCpuAct;
@@ -169,6 +169,9 @@ typedef struct LlmCpuDevice
 
 LlmStatus llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err);
 void llm_cpu_arena_free(LlmCpuDevice *dev);
+/* Floats between rows: whole lines of the cache, and an odd number of them, so that a column's rows lie
+ * in different sets of the caches. */
+int32_t llm_cpu_act_ld(int32_t cols);
 /* Tiles per unit that an activation of some rows has; 0 = none. */
 int32_t llm_cpu_act_n_tiles(const LlmCpuDevice *dev, int32_t rows);
 LlmStatus llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err);

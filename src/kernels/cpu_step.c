@@ -20,6 +20,12 @@ round_up(size_t n)
 }
 
 int32_t
+llm_cpu_act_ld(int32_t cols)
+{
+	return ((cols + LLM_LANES - 1) / LLM_LANES | 1) * LLM_LANES;
+}
+
+int32_t
 llm_cpu_act_n_tiles(const LlmCpuDevice *dev, int32_t rows)
 {
 	int32_t least = dev->kernels->tile_rows;
@@ -31,7 +37,7 @@ llm_cpu_act_n_tiles(const LlmCpuDevice *dev, int32_t rows)
 static size_t
 act_nbytes(const LlmCpuDevice *dev, int32_t rows, int32_t cols)
 {
-	size_t ld = ((size_t) cols + 15) / 16 * 16;
+	size_t ld = (size_t) llm_cpu_act_ld(cols);
 	size_t n_units = ((size_t) cols + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT;
 
 	return round_up((size_t) rows * ld * sizeof(float)) +
