@@ -157,6 +157,7 @@ step_memory_create(LlmEngine *e, LlmError *err)
 						  .max_running = m->max_seqs,
 						  .prefix_cache = e->o.prefix_cache,
 						  .numerics = m->info.numerics_key,
+						  .idle_limit = e->o.idle_pages,
 						  .preempt_every = e->o.preempt_every,
 						  .retired = seq_retired};
 	LlmPackSizes ps = {m->max_rows, m->max_seqs, m->max_out, 0, m->store.n_groups};

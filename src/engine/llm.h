@@ -203,6 +203,7 @@ typedef struct LlmEngineOptions
 	int32_t max_running;      /* sequences in a step, 1 .. 1024; default 64 */
 	bool prefix_cache;        /* default true: compute a prefix that requests share once */
 	bool single_flight;       /* default true: identical requests in flight are generated once */
+	int32_t idle_pages;       /* 0 = by the KV memory; benches: kept though nobody uses them */
 	uint32_t preempt_every;   /* 0 = never; tests: preempt a random request every n steps */
 } LlmEngineOptions;
 

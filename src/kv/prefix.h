@@ -66,7 +66,7 @@ typedef struct LlmPrefixOptions
 	bool on;            /* see llm_kv_prefix_switch */
 	uint64_t numerics;  /* what decides over the bits that are stored; part of every key */
 	uint32_t hash_bits; /* 0 = all; tests: so few that hashes collide */
-	int32_t idle_limit; /* 0 = by n_pages; tests: see llm_kv_prefix_idle_limit */
+	int32_t idle_limit; /* 0 = by n_pages; see llm_kv_prefix_idle_limit */
 } LlmPrefixOptions;
 
 /* Of a full page and all before it. */

@@ -71,7 +71,7 @@ typedef struct LlmSchedOptions
 	bool prefix_cache;      /* pages are kept and found by their tokens */
 	uint64_t numerics;      /* of the stored bits: part of the key of cached pages */
 	uint32_t hash_bits;     /* 0 = all; tests: so few that cached pages collide */
-	int32_t idle_limit;     /* 0 = by n_pages; tests: see llm_kv_prefix_idle_limit */
+	int32_t idle_limit;     /* 0 = by n_pages; see llm_kv_prefix_idle_limit */
 	uint32_t preempt_every; /* 0 = never; tests: preempt some running sequence every n steps */
 	/* A removed sequence is out of the scheduler's hands: its pages are back, its owner may free
 	 * it. Called from llm_sched_remove, or from llm_sched_done when a step was in flight. */

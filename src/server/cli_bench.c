@@ -362,6 +362,8 @@ llm_cli_bench(int argc, char **argv)
 		rc = 0;
 		b.engine_options.devices = "cpu,echo";
 		b.engine_options.single_flight = false;
+		b.engine_options.idle_pages =
+			INT32_MAX; /* a batch decodes after its prompts were computed */
 		b.engine_options.kv_nbytes = b.kv_megabytes << 20;
 		if (bench_run(&b, &err) != LLM_OK)
 		{
