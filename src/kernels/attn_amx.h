@@ -36,11 +36,13 @@ attn_tiles_begin(int n_rows)
 
 /* Sums of two pairs of tiles of 16 columns: n steps of 64 numbers. a: of the first vector, stride
  * a_nbytes; its planes a_plane apart. b: columns, b_nbytes from row to row, b_step from step to step,
- * the second tile b_next later. Leaves 32 columns of both planes at `out`. */
+ * the second tile b_next later. Leaves 32 columns of both planes at high and low. */
 TILE_FN inline __attribute__((always_inline)) void
 attn_tiles_dots(const int8_t *a, size_t a_nbytes, size_t a_plane, const int8_t *b, size_t b_nbytes,
 				size_t b_step, size_t b_next, int32_t *high, int32_t *low, size_t n)
 {
+	/* gcc 12's _tile_loadd does not say that it reads memory: what it reads must be there */
+	__asm__ volatile("" : : : "memory");
 	_tile_zero(0);
 	_tile_zero(1);
 	_tile_zero(2);

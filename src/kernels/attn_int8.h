@@ -8,15 +8,15 @@
  *
  *   scores   sum of q k, as a float, times the key's scale, times the query's and the layer's; then
  *            softcap, mask to -inf
- *   weights  exp(score - maximum), within 3e-6 of itself: far less than what rounding to 14 bits does. A
+ *   weights  exp(score - maximum), within 4e-6 of itself: far less than what rounding to 14 bits does. A
  *            weight times its value's scale, in units of the largest such / LLM_ATTN_FIXED, is the
- *            whole number that takes part. A masked weight is e^-70, which changes no sum: the largest
- *            is 1
+ *            whole number that takes part. Masked ones are 0
  *   values   sum of these numbers times v, as a float, times the unit
  *   fold     as in attn_ops.h
  *
  * (INT8 products in attention: SageAttention, arXiv 2410.02367, which keeps 8 bits of q and halves of
- * the weights; 14 bits of both cost little here and lose nothing that perplexity can see.)
+ * the weights. With 14 bits of both, what int8 keys and values cost is what perplexity can see:
+ * docs/benchmarks.md.)
  *
  * Written over the 16 lanes of a vec_*.h; include after attn_ops.h.
  */
@@ -94,13 +94,14 @@ attn_int_maxima(const LlmAttnSplit *s, AttnInts *a, const int R, int first, cons
 	vf_store(a->rows.m, vf_max_rows(a->tops, R));
 }
 
-/* e^x for -70 <= x <= 0, and e^-70 for all that is less: by powers of two, and a polynomial of 2^r for
- * -1/2 <= r <= 1/2 of least relative error (fitted by iterated least squares). */
+/* e^x for -70 <= x <= 0, and 0 for all that is less, masked positions too: what lies there must not take
+ * part, not even in the unit. By powers of two, and a polynomial of 2^r for -1/2 <= r <= 1/2 of least
+ * relative error (fitted by iterated least squares). */
 VEC_INLINE vf
 attn_int_exp(vf x)
 {
-	vf magic = vf_set1(LLM_ROUND_MAGIC), log2e = vf_set1(LLM_LOG2E);
-	vf c = vf_max(vf_set1(-70.0f), x); /* gives its second operand for NaN, so that NaN passes */
+	vf magic = vf_set1(LLM_ROUND_MAGIC), log2e = vf_set1(LLM_LOG2E), low = vf_set1(-70.0f);
+	vf c = vf_max(low, x); /* gives its second operand for NaN, so that NaN passes */
 	vf n = vf_sub(vf_fma(c, log2e, magic), magic);
 	vf r = vf_fma(c, log2e, vf_sub(vf_set1(0.0f), n));
 	vf p = vf_fma(vf_set1(9.570102207e-3f), r, vf_set1(5.591786280e-2f));
@@ -108,7 +109,7 @@ attn_int_exp(vf x)
 	p = vf_fma(p, r, vf_set1(2.402474433e-1f));
 	p = vf_fma(p, r, vf_set1(6.931217909e-1f));
 	p = vf_fma(p, r, vf_set1(9.999992847e-1f));
-	return vf_scale2(p, n);
+	return vf_if_less(x, low, vf_set1(0.0f), vf_scale2(p, n));
 }
 
 /* Weights of R vectors as whole numbers, their units, and the sums of weights. Steps of many vectors

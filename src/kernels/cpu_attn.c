@@ -92,7 +92,7 @@ query_set(const AttnItem *it, int32_t v, const float *q)
 		it->dev->kernels->attn_query(q, it->op->attn.head_dim, query_at(it, v));
 }
 
-/* The query vectors of a run and their empty sums, from vector v on. */
+/* The query vectors of a run, unless they are turned here, and their empty sums, from vector v on. */
 static void
 run_begin(const AttnItem *it, const LlmCpuRun *run, int32_t v)
 {

@@ -82,6 +82,7 @@ row_fetch(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
 	int32_t t = slot % LLM_PAGE_TOKENS;
 	size_t k_nbytes =
 		(size_t) op->attn.head_dim * llm_kv_type_nbytes(kv->group.k_type) * LLM_KV_LANES;
+
 	for (int32_t h = 0; h < op->attn.n_kv_heads; h++)
 	{
 		uint8_t *head = llm_kv_pages_head(kv, slot / LLM_PAGE_TOKENS, op->attn.layer, h);

@@ -75,7 +75,7 @@ llm_cpu_arena_free(LlmCpuDevice *dev)
 	dev->logits = NULL;
 }
 
-/* Scratch of every thread out of one block. Query vectors of an item: its rows times at most max_cols /
+/* Scratch of every thread out of one block, of which only what is used takes memory. Query vectors of an item: its rows times at most max_cols /
  * 8 heads, since a head has at least 8 values; their padded sums fit in twice the values. */
 static bool
 scratch_create(LlmCpuDevice *dev)

@@ -123,8 +123,8 @@ typedef struct LlmAttnSplit
 	float scale;           /* on q.k */
 	float softcap;         /* 0 = none */
 	int32_t n_q;           /* query vectors */
-	const float *const *q; /* [n_q] vectors of k_dim; for I8 NULL, and */
-	const void *queries;   /* [n_q] LlmAttnQuery, llm_attn_query_nbytes apart; else NULL */
+	const float *const *q; /* [n_q] vectors of k_dim; not read for I8 */
+	const void *queries;   /* [n_q] LlmAttnQuery, llm_attn_query_nbytes apart; read for I8 alone */
 	const int32_t *lo;     /* [n_q] first visible position of the page, 0..63 */
 	const int32_t *hi;     /* [n_q] one past the last visible position; lo >= hi: nothing is done */
 	float *m;              /* [n_q] running maximum, -inf before the first split */

@@ -7,7 +7,7 @@
 
 /* Idle entries that a pool begins to keep: a part of it, but 8192 tokens at least, a few
  * conversations. A pool that has no more pages is not limited. */
-#define IDLE_PART 32
+#define IDLE_PART 8
 #define IDLE_MIN 128
 
 /* ---- life ---- */

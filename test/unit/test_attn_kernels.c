@@ -57,23 +57,26 @@ scales_of(void *p, int32_t n)
 	return (float *) ((uint8_t *) p + llm_kv_block_nbytes(LLM_DTYPE_I8, n)) - 64;
 }
 
-/* Vectors of 64 tokens as the store holds them, of n values each. */
+/* The vector of token t as the store holds it, of n values of up to `size`. */
 static void
-put_vectors(void *p, LlmDtype type, int32_t n, At at, float size)
+put_vector(void *p, LlmDtype type, int32_t n, At at, int32_t t, float size)
 {
 	int32_t run = type == LLM_DTYPE_I8 && at == k_at ? 4 : 1;
 	int32_t stride = (int32_t) (at(type, n, 0, run) - at(type, n, 0, 0));
+	uint8_t *values = (uint8_t *) p + at(type, n, t, 0) * llm_kv_type_nbytes(type);
+	LlmKvVector to = {values, scales_of(p, n) + t, run, stride};
+	float x[128];
 
+	for (int32_t d = 0; d < n; d++)
+		x[d] = size == 0.0f ? 0.0f : size * uniform();
+	assert_true(llm_kernels_generic.kv_store(x, n, type, to));
+}
+
+static void
+put_vectors(void *p, LlmDtype type, int32_t n, At at, float size)
+{
 	for (int32_t t = 0; t < 64; t++)
-	{
-		uint8_t *values = (uint8_t *) p + at(type, n, t, 0) * llm_kv_type_nbytes(type);
-		LlmKvVector to = {values, scales_of(p, n) + t, run, stride};
-		float x[128];
-
-		for (int32_t d = 0; d < n; d++)
-			x[d] = size * uniform();
-		assert_true(llm_kernels_generic.kv_store(x, n, type, to));
-	}
+		put_vector(p, type, n, at, t, size);
 }
 
 static void
@@ -347,10 +350,62 @@ test_attention(void **state)
 			}
 }
 
-/* What lies at positions that a query must not see changes no bit, of any sign and size. */
+/* What lies at positions that a query must not see changes no bit, of any sign and size, with every
+ * instruction set, alone and in company; also where all that is seen is 0 and the rest is not. */
+static void
+check_masked(LlmDtype type, float size)
+{
+	const LlmKernels *all[LLM_KERNELS_MAX];
+	int n_all = llm_kernels_list(all), n_q = 20;
+	size_t nbytes = (size_t) n_q * 64 * 4;
+	float *o = aligned(nbytes);
+	Attention a;
+
+	attention_init(&a, type, 64, 64, n_q);
+	for (int32_t i = 0; i < n_q; i++)
+		a.pos[i] = 64 + i;
+	for (int32_t t = 0; t < 64; t++)
+	{
+		put_vector(a.v[0], type, 64, v_at, t, size);
+		put_vector(a.v[1], type, 64, v_at, t, size);
+	}
+	attention_run(&a, &llm_kernels_generic, 0, n_q);
+	memcpy(o, a.o, nbytes);
+	for (int32_t t = n_q; t < 64; t++)
+	{
+		put_vector(a.k[1], type, 64, k_at, t, INFINITY);
+		put_vector(a.v[1], type, 64, v_at, t, t % 2 ? 500.0f : INFINITY);
+	}
+	for (int j = 0; j < n_all; j++)
+	{
+		attention_run(&a, all[j], 0, n_q);
+		assert_memory_equal(a.o, o, nbytes);
+		for (int32_t i = 0; i < n_q; i++)
+			attention_run(&a, all[j], i, i + 1);
+		assert_memory_equal(a.o, o, nbytes);
+	}
+	free(o);
+	attention_fini(&a);
+}
+
 static void
 test_attention_masked(void **state)
 {
+	static const LlmDtype types[] = {LLM_DTYPE_F32, LLM_DTYPE_F16, LLM_DTYPE_I8};
+
+	(void) state;
+	for (int i = 0; i < 3; i++)
+	{
+		check_masked(types[i], 5.0f);
+		check_masked(types[i], 0.0f);
+	}
+}
+
+/* Queries for I8 pages: zero and tiny ones give even weights, one that is not finite gives NaN. */
+static void
+test_attention_odd_queries(void **state)
+{
+	static const float odd[] = {0.0f, 1e-39f, NAN, INFINITY};
 	const LlmKernels *all[LLM_KERNELS_MAX];
 	int n_all = llm_kernels_list(all);
 
@@ -358,25 +413,26 @@ test_attention_masked(void **state)
 	for (int j = 0; j < n_all; j++)
 	{
 		Attention a;
-		float *o;
+		float even[64], got[64];
 
-		attention_init(&a, LLM_DTYPE_F16, 64, 64, 6);
-		for (int32_t i = 0; i < 6; i++)
-			a.pos[i] = 70 + i;
-		attention_run(&a, all[j], 0, 6);
-		o = aligned(6 * 64 * 4);
-		memcpy(o, a.o, 6 * 64 * 4);
-		for (int32_t t = 76 - 64; t < 64; t++)
+		attention_init(&a, LLM_DTYPE_I8, 64, 64, 9);
+		for (int i = 0; i < 9; i++)
+			a.pos[i] = 64 * N_SPLITS - 1;
+		for (int d = 0; d < 64; d++) /* of vectors 2 .. 5 */
+			for (int i = 0; i < 4; i++)
+				a.q[(2 + i) * 64 + d] = d == 7 || i < 2 ? odd[i] : 0.5f;
+		attention_run(&a, all[j], 0, 9);
+		for (int i = 0; i < 9; i++)
 		{
-			for (int32_t d = 0; d < 64; d++)
-			{
-				put(a.k[1], k_at(LLM_DTYPE_F16, 64, t, d), LLM_DTYPE_F16, 65504.0f);
-				put(a.v[1], (size_t) (t * 64 + d), LLM_DTYPE_F16, d % 2 ? -65504.0f : 65504.0f);
-			}
+			all[j]->attn_finish(a.o + i * 64, a.l[i], 64, got);
+			for (int d = 0; d < 64; d++)
+				assert_true(i == 4 || i == 5 ? isnan(got[d]) : isfinite(got[d]));
+			if (i == 2)
+				memcpy(even, got, sizeof(even));
+			else if (i == 3)
+				assert_memory_equal(got, even, sizeof(even));
 		}
-		attention_run(&a, all[j], 0, 6);
-		assert_memory_equal(a.o, o, 6 * 64 * 4);
-		free(o);
+		assert_true(fabsf(a.l[2] / (64.0f * N_SPLITS) - 1.0f) < 1e-5f);
 		attention_fini(&a);
 	}
 }
@@ -461,6 +517,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_attention),
 		cmocka_unit_test(test_attention_masked),
+		cmocka_unit_test(test_attention_odd_queries),
 		cmocka_unit_test(test_attention_minus_zero),
 		cmocka_unit_test(test_attention_huge),
 	};
