@@ -211,7 +211,7 @@ a_table_touches_few_pages(void **state)
 	assert_int_equal(n_touched(&w), 5);
 	drain(&w, 1000);
 	assert_int_equal(w.n_rows, 200 + 300 * 100);
-	assert_in_range(n_touched(&w), 3 + 16 * 2, 3 + 16 * 2 + 128 + 2);
+	assert_in_range(n_touched(&w), 3 + 16 * 2, 3 + 16 * 2 + 2000 / 8 + 2);
 	world_fini(&w);
 }
 
