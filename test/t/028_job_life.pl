@@ -223,10 +223,14 @@ $node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREI
 	$node->safe_psql($db, q{INSERT INTO llm.quotas VALUES ('a', NULL, NULL, 1)});
 	my $last = one(q{SET ROLE a; SELECT max(i) FROM llm_job_submit(array_fill('x'::text, ARRAY[90])) i});
 	# in one look: the worker comes back after a second, then after two, ...
-	ok(llm_wait_for(sub { one(qq{SELECT w.reason || ': ' || count(*) FROM llm.job_workers w, llm.jobs j
-			WHERE w.owner = 'a'::regrole AND w.state = 'paused' AND j.id > $last - 90
-			AND (j.state, j.attempts, j.sqlstate) = ('queued', 0, '53400') GROUP BY w.reason}) =~ /quota of requests in flight.*: 90$/ }, 60),
-		'all jobs held for too long, at once: the worker ends and says why');
+	my $look = qq{SELECT w.reason || ': ' || (SELECT count(*) FROM llm.jobs j WHERE j.id > $last - 90
+			AND (j.state, j.attempts, j.sqlstate) = ('queued', 0, '53400'))
+		FROM llm.job_workers w WHERE w.owner = 'a'::regrole AND w.state = 'paused'};
+	ok(llm_wait_for(sub { one($look) =~ /quota of requests in flight.*: 90$/m }, 60),
+		'all jobs held for too long, at once: the worker ends and says why')
+		or diag(one(q{SELECT string_agg(w::text, chr(10)) FROM llm.job_workers w}) . "\n" .
+			one(qq{SELECT string_agg(concat_ws(' ', state, attempts, sqlstate, n), chr(10)) FROM
+				(SELECT state, attempts, sqlstate, count(*) n FROM llm.jobs WHERE id > $last - 90 GROUP BY 1, 2, 3) j}));
 	$node->append_conf('postgresql.conf', q{llm_infer.engine_timeout = '10s'});
 	$node->reload;
 	$node->safe_psql($db, q{DELETE FROM llm.quotas; SELECT pg_cancel_backend(} . llm_backend($node, $s) . ')');
