@@ -220,6 +220,7 @@ $node->safe_psql($db, q{CREATE ROLE a LOGIN; CREATE ROLE b; GRANT USAGE ON FOREI
 
 	$node->append_conf('postgresql.conf', q{llm_infer.engine_timeout = '2s'});
 	$node->reload;
+	ok(idle(), 'nothing is left to do'); # a worker that lives looks at quotas once a second, a new one at once
 	$node->safe_psql($db, q{INSERT INTO llm.quotas VALUES ('a', NULL, NULL, 1)});
 	my $last = one(q{SET ROLE a; SELECT max(i) FROM llm_job_submit(array_fill('x'::text, ARRAY[90])) i});
 	# in one look: the worker comes back after a second, then after two, ...
