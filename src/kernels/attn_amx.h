@@ -5,8 +5,8 @@
  * (16 values of each). Both planes of the vectors' bytes are signed operands. The sums are whole
  * numbers, so the bits are those of attn_int8.h, which has all that is not a product.
  *
- * Tiles: 0 - 3 sums, 4 and 5 the two planes of the vectors, 6 and 7 K or V. Include after attn_int8.h
- * in AVX-512 code.
+ * Tiles: 0 - 3 sums, 4 and 5 the two planes of the vectors, 6 and 7 K or V. Include after
+ * vec_avx512.h.
  */
 #ifndef LLM_KERNELS_ATTN_AMX_H
 #define LLM_KERNELS_ATTN_AMX_H

@@ -18,7 +18,7 @@
  * the weights. With 14 bits of both, what int8 keys and values cost is what perplexity can see:
  * docs/benchmarks.md.)
  *
- * Written over the 16 lanes of a vec_*.h; include after attn_ops.h.
+ * Written over the 16 lanes of a vec_*.h; include after one.
  */
 #ifndef LLM_KERNELS_ATTN_INT8_H
 #define LLM_KERNELS_ATTN_INT8_H
@@ -177,7 +177,7 @@ attn_int_fold(const LlmAttnSplit *s, const AttnInts *a, const int R, int j, cons
 VEC_INLINE void
 attn_int_scores(const LlmAttnSplit *s, AttnInts *a, const int R, int g, const int C)
 {
-	size_t quads = ((size_t) s->k_dim + 3) / 4, plane = ((size_t) s->k_dim + 63) & ~(size_t) 63;
+	size_t quads = ((size_t) s->k_dim + 3) / 4, plane = llm_attn_query_plane(s->k_dim);
 	size_t v_nbytes = (size_t) (a->rows.hi + 3) / 4 * 4 * (size_t) s->v_stride;
 	size_t turns = (size_t) ((a->rows.hi + 16 * C - 1) / (16 * C)) * quads;
 	size_t step = attn_fetch_step(v_nbytes, turns);
@@ -304,26 +304,12 @@ attn_int_pass(const LlmAttnSplit *s, AttnInts *a, const int R)
 		attn_int_pass(s, a, R);                                                                    \
 	}
 
-ATTN_INT_PASS(1)
-ATTN_INT_PASS(2)
-#if VEC_ATTN_ROWS > 2
-ATTN_INT_PASS(3)
-ATTN_INT_PASS(4)
-ATTN_INT_PASS(5)
-ATTN_INT_PASS(6)
-#endif
+#define ATTN_INT_PASS_NAME(R) attn_int_pass_##R,
 
-static void (*const attn_int_passes[])(const LlmAttnSplit *, AttnInts *) = {
-	NULL,
-	attn_int_pass_1,
-	attn_int_pass_2,
-#if VEC_ATTN_ROWS > 2
-	attn_int_pass_3,
-	attn_int_pass_4,
-	attn_int_pass_5,
-	attn_int_pass_6,
-#endif
-};
+ATTN_EACH_ROWS(ATTN_INT_PASS)
+
+static void (*const attn_int_passes[])(const LlmAttnSplit *,
+									   AttnInts *) = {NULL, ATTN_EACH_ROWS(ATTN_INT_PASS_NAME)};
 
 /* All passes over one split. */
 VEC_FN __attribute__((noinline)) void

@@ -311,27 +311,25 @@ attn_pass(const LlmAttnSplit *s, AttnPass *pass, const int R)
 		attn_all_values(s, pass, R, LLM_DTYPE_F32, false);
 }
 
+/* M of each number of vectors that a pass may have. */
+#if VEC_ATTN_ROWS > 2
+#define ATTN_EACH_ROWS(M) M(1) M(2) M(3) M(4) M(5) M(6)
+#else
+#define ATTN_EACH_ROWS(M) M(1) M(2)
+#endif
+
 #define ATTN_PASS(R)                                                                               \
 	VEC_FN __attribute__((noinline)) void attn_pass_##R(const LlmAttnSplit *s, AttnPass *pass)     \
 	{                                                                                              \
 		attn_pass(s, pass, R);                                                                     \
 	}
 
-ATTN_PASS(1)
-ATTN_PASS(2)
-#if VEC_ATTN_ROWS > 2
-ATTN_PASS(3)
-ATTN_PASS(4)
-ATTN_PASS(5)
-ATTN_PASS(6)
-#endif
+#define ATTN_PASS_NAME(R) attn_pass_##R,
 
-static void (*const attn_passes[])(const LlmAttnSplit *, AttnPass *) = {
-	NULL,        attn_pass_1, attn_pass_2,
-#if VEC_ATTN_ROWS > 2
-	attn_pass_3, attn_pass_4, attn_pass_5, attn_pass_6,
-#endif
-};
+ATTN_EACH_ROWS(ATTN_PASS)
+
+static void (*const attn_passes[])(const LlmAttnSplit *,
+								   AttnPass *) = {NULL, ATTN_EACH_ROWS(ATTN_PASS_NAME)};
 
 /* The vectors i .. end that see anything of the split, at most n_max of them. Returns where to go on. */
 VEC_INLINE int

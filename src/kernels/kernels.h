@@ -103,10 +103,17 @@ typedef struct LlmAttnQuery
 	int8_t v[]; /* [2 * (k_dim rounded up to 64)] */
 } LlmAttnQuery;
 
+/* Bytes of one of two planes of a query vector. */
+static inline size_t
+llm_attn_query_plane(int32_t k_dim)
+{
+	return ((size_t) k_dim + 63) & ~(size_t) 63;
+}
+
 static inline size_t
 llm_attn_query_nbytes(int32_t k_dim)
 {
-	return sizeof(LlmAttnQuery) + 2 * (((size_t) k_dim + 63) & ~(size_t) 63);
+	return sizeof(LlmAttnQuery) + 2 * llm_attn_query_plane(k_dim);
 }
 
 /* One page of one KV head as attention sees it, for a run of query vectors. */

@@ -272,7 +272,7 @@ op_kv_store(const float *x, int32_t n, LlmDtype type, LlmKvVector to)
 VEC_FN void
 op_attn_query(const float *q, int32_t n, LlmAttnQuery *out)
 {
-	size_t plane = (llm_attn_query_nbytes(n) - sizeof(*out)) / 2;
+	size_t plane = llm_attn_query_plane(n);
 	uint32_t bits = vec_largest_bits(q, n);
 	float amax, d;
 

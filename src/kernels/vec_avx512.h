@@ -195,40 +195,25 @@ vf_max_lane(vf v)
 												   11, 15),                                        \
 								 d)
 
-VEC_INLINE vf
-vf_sum_rows(const float (*rows)[16], int n)
-{
-	if (n <= 6)
-	{
-		_Alignas(64) float x[16];
-
-		for (int i = 0; i < n; i++)
-			x[i] = vf_sum(vf_load(rows[i]));
-		return vf_load_n(x, n);
+/* Few rows one by one, more by the trees. */
+#define VEC_ROWS(name, one, op)                                                                    \
+	VEC_INLINE vf name(const float(*rows)[16], int n)                                              \
+	{                                                                                              \
+		_Alignas(64) float x[16];                                                                  \
+                                                                                                   \
+		if (n > 6)                                                                                 \
+		{                                                                                          \
+			VEC_TREE(op);                                                                          \
+		}                                                                                          \
+		for (int i = 0; i < n; i++)                                                                \
+			x[i] = one(vf_load(rows[i]));                                                          \
+		return vf_load_n(x, n);                                                                    \
 	}
-	else
-	{
-		VEC_TREE(_mm512_add_ps);
-	}
-}
 
-VEC_INLINE vf
-vf_max_rows(const float (*rows)[16], int n)
-{
-	if (n <= 6)
-	{
-		_Alignas(64) float x[16];
+VEC_ROWS(vf_sum_rows, vf_sum, _mm512_add_ps)
+VEC_ROWS(vf_max_rows, vf_max_lane, _mm512_max_ps)
 
-		for (int i = 0; i < n; i++)
-			x[i] = vf_max_lane(vf_load(rows[i]));
-		return vf_load_n(x, n);
-	}
-	else
-	{
-		VEC_TREE(_mm512_max_ps);
-	}
-}
-
+#undef VEC_ROWS
 #undef VEC_TREE
 #undef VEC_LEVEL
 
