@@ -19,7 +19,7 @@ llm_panel_nbytes(LlmDtype type, int32_t k)
 }
 
 /* Four quants are moved at a time. */
-static inline uint32_t
+PANEL_CONST uint32_t
 word_at(const uint8_t *p)
 {
 	uint32_t v;
@@ -29,14 +29,14 @@ word_at(const uint8_t *p)
 }
 
 /* Four bits of a mask, from bit `at` on, to the lowest bits of four bytes. */
-static inline uint32_t
+PANEL_CONST uint32_t
 word_of_bits(uint32_t mask, int at)
 {
 	return ((mask >> at & 15) * 0x00204081u) & 0x01010101u;
 }
 
 /* Nibble vector j of a half: groups j and 4 + j of the block's half s. */
-static inline uint32_t
+PANEL_CONST uint32_t
 pack_nibbles(LlmDtype type, const uint8_t *block, int s, int j)
 {
 	const uint8_t *q;
@@ -67,7 +67,7 @@ pack_nibbles(LlmDtype type, const uint8_t *block, int s, int j)
 }
 
 /* The bits above the nibble of group j of the block's half s. */
-static inline uint32_t
+PANEL_CONST uint32_t
 upper_bits(LlmDtype type, const uint8_t *block, int s, int j)
 {
 	switch (type)
@@ -85,12 +85,13 @@ upper_bits(LlmDtype type, const uint8_t *block, int s, int j)
 }
 
 /* Quants of the block's half s to column's place `out` in the vectors of a half. */
-static inline void
+PANEL_CONST void
 pack_quants(LlmDtype type, const uint8_t *block, int s, uint8_t *out)
 {
-	const int bits = llm_panel_form(type).bits;
+	const int bits = llm_panel_form(type).bits, words = bits == 8 ? 8 : 4;
 
-	for (int j = 0; j < (bits == 8 ? 8 : 4); j++)
+#pragma GCC unroll 8
+	for (int j = 0; j < words; j++)
 	{
 		uint32_t v = bits == 8 ? word_at(block + offsetof(LlmBlockQ8_0, q) + 4 * j) ^ 0x80808080u
 							   : pack_nibbles(type, block, s, j);
@@ -102,6 +103,7 @@ pack_quants(LlmDtype type, const uint8_t *block, int s, uint8_t *out)
 		int n = bits == 5 ? 8 : 4; /* groups of a vector */
 		uint32_t v = 0;
 
+#pragma GCC unroll 8
 		for (int j = 0; j < n; j++)
 			v |= upper_bits(type, block, s, plane * n + j) << j * (8 / n);
 		memcpy(out + 256 + 64 * plane, &v, sizeof(v));
@@ -109,7 +111,7 @@ pack_quants(LlmDtype type, const uint8_t *block, int s, uint8_t *out)
 }
 
 /* The head of a record of 4 units, column c. */
-static inline void
+PANEL_CONST void
 pack_head(LlmDtype type, const uint8_t *block, uint8_t *record, int c)
 {
 	const uint8_t *packed = block + offsetof(LlmBlockQ4_K, scales); /* and of Q5_K */
@@ -135,7 +137,7 @@ pack_head(LlmDtype type, const uint8_t *block, uint8_t *record, int c)
 }
 
 /* Block b of column c into its half of a unit, or its record of 4. */
-static inline void
+PANEL_CONST void
 pack_block(LlmDtype type, const uint8_t *block, int32_t b, int c, uint8_t *out)
 {
 	const size_t head = llm_panel_head_nbytes(type), half = llm_panel_half_nbytes(type);
@@ -154,13 +156,14 @@ pack_block(LlmDtype type, const uint8_t *block, int32_t b, int c, uint8_t *out)
 		uint8_t *record = out + (size_t) b * llm_panel_record_nbytes(type);
 
 		pack_head(type, block, record, c);
+#pragma GCC unroll 8
 		for (int s = 0; s < 8; s++)
 			pack_quants(type, block, s, record + head + (size_t) s * half + c * 4);
 	}
 }
 
 /* n columns, block by block: what is written stays in the first-level cache. */
-static inline void
+PANEL_CONST void
 pack_quant(LlmDtype type, const uint8_t *rows, size_t row_nbytes, int n, int32_t k, uint8_t *out)
 {
 	const LlmDtypeInfo *info = llm_dtype_info(type);
@@ -173,7 +176,7 @@ pack_quant(LlmDtype type, const uint8_t *rows, size_t row_nbytes, int n, int32_t
 }
 
 /* n columns of k values of `size` bytes, a constant where this is called. */
-static inline void
+PANEL_CONST void
 pack_float(size_t size, const uint8_t *rows, size_t row_nbytes, int n, int32_t k, uint8_t *out)
 {
 	for (size_t i = 0; i < (size_t) k; i++)
