@@ -4,6 +4,8 @@ Of a peer that tried settings those count that went on the longest, and of them 
 """
 import statistics
 
+from bench_machine import QUICK
+
 OURS, LLAMA = 'llm_infer', 'llama.cpp'
 KV8 = 'llm_infer-kv8'  # ours with int8 keys and values
 OWN = (OURS, KV8)
@@ -76,6 +78,10 @@ class Results:
 
     def of(self, what, **keys):
         return [line for line in self.lines if line['what'] == what and all(line.get(k) == v for k, v in keys.items())]
+
+    def loads(self, file, there):
+        """Lines of loads for which memory was touched beforehand, and was there; or of loads as they come."""
+        return [line for line in self.of('load', file=file) if ('touch' in line) == there and line.get('touch', 0) < QUICK]
 
     def found(self, file, name, engine):
         return self.every.get(file, {}).get(name, {}).get(engine, [])
