@@ -8,6 +8,8 @@
 
 #include "kernels/rope.h"
 
+#define TAKES 16 /* of a thread in a phase: rows that store into cold pages take longer */
+
 #if defined(__x86_64__)
 #define FETCH_FN __attribute__((target("prfchw"))) static
 #else
@@ -103,22 +105,37 @@ lines_end(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
 	return slot[r] / LLM_KV_LANES != slot[r + 1] / LLM_KV_LANES;
 }
 
+/* Items of a row that a thread takes at a time: some heads of one row, or all of some rows. */
+static int32_t
+items_take(int32_t n, int32_t per_row, int n_threads)
+{
+	int32_t take = n / (TAKES * n_threads);
+
+	return take > per_row ? take / per_row * per_row : take < 1 ? 1 : take;
+}
+
 void
 llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
 	int32_t n_heads = op->attn.n_heads, per_row = n_heads + op->attn.n_kv_heads;
-	int64_t n = per_row * (int64_t) op->in->rows, end = n * (tid + 1) / n_threads;
+	int32_t n = per_row * op->in->rows, take = items_take(n, per_row, n_threads);
 
-	for (int64_t i = n * tid / n_threads; i < end; i++)
+	for (int32_t at = atomic_fetch_add(&op->next, take); at < n;
+		 at = atomic_fetch_add(&op->next, take))
 	{
-		int64_t r = i / per_row;
-		int32_t h = (int32_t) (i % per_row);
+		int32_t end = at + take < n ? at + take : n;
 
-		if (h == 0 && i + per_row < end && lines_end(dev, op, r))
-			row_fetch(dev, op, r + 1);
-		if (h < n_heads)
-			llm_cpu_rope_q(dev, op, r, h, op->out->f + r * op->out->ld + h * op->attn.head_dim);
-		else
-			llm_cpu_rope_kv(dev, op, r, h - n_heads, dev->scratch[tid].row);
+		for (int32_t i = at; i < end; i++)
+		{
+			int32_t r = i / per_row, h = i % per_row;
+
+			if (h == 0 && i + per_row < end && lines_end(dev, op, r))
+				row_fetch(dev, op, r + 1);
+			if (h < n_heads)
+				llm_cpu_rope_q(dev, op, r, h,
+							   op->out->f + (int64_t) r * op->out->ld + h * op->attn.head_dim);
+			else
+				llm_cpu_rope_kv(dev, op, r, h - n_heads, dev->scratch[tid].row);
+		}
 	}
 }
