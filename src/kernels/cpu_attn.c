@@ -4,10 +4,10 @@
  * An attention item is one KV head and one block of rows (cpu_blocks.c). It walks the splits that its
  * rows see in ascending order, first those whose page is the same for all rows, then each sequence's
  * own; every row folds the splits that it sees, in this order. Which rows share an item changes no
- * bit (rule R7). Threads take items as they come, late rows first, because they see the most. The heads
- * of a block come one after the other, as they lie in memory, and each item fetches the first page of
- * the next: with short contexts there is little else to fetch ahead of. Steps of one row per sequence
- * give even shares instead (below).
+ * bit (rule R7). Threads take items as they come, the costly ones first. The heads of a block come one
+ * after the other, as they lie in memory, and each item fetches the first page of the next: with short
+ * contexts there is little else to fetch ahead of. Steps of one row per sequence give even shares
+ * instead (below).
  */
 #include "kernels/cpu_state.h"
 
@@ -159,7 +159,7 @@ split_ahead(const AttnItem *it, int32_t seq, int32_t i, int32_t kv_head)
 static const LlmCpuBlock *
 block_of(const LlmCpuDevice *dev, int32_t i, int32_t n_kv_heads)
 {
-	return &dev->blocks[dev->n_blocks - 1 - i / n_kv_heads];
+	return &dev->blocks[i / n_kv_heads];
 }
 
 /* The first page of the next item. */

@@ -11,7 +11,8 @@
  *
  * Sequences are sorted by their tables, which brings common beginnings together, and joined from
  * left to right as long as that saves reading. Blocks are kept small enough that every thread gets
- * several. All of it is O(n log^2 n) comparisons of tables for n sequences, without allocation.
+ * several, and the costly ones come first, so that threads end together. All of it is O(n log^2 n)
+ * comparisons of tables for n sequences, without allocation.
  */
 #include "kernels/cpu_state.h"
 
@@ -19,6 +20,7 @@
 #define ITEMS_FEW 4        /* enough if blocks have few rows */
 #define BLOCK_ROWS_FEW 8
 #define RUN_ROWS_MIN 16 /* a long run is cut no finer */
+#define PAGE_ROWS 2     /* to read a page that one run has to itself costs what so many rows do */
 
 static const int32_t *
 table_of(const LlmBatch *b, int g, int32_t seq)
@@ -136,6 +138,39 @@ rows_most(const LlmCpuDevice *dev, const LlmBatch *b)
 	return n < LLM_CPU_BLOCK_ROWS ? (int32_t) n : LLM_CPU_BLOCK_ROWS;
 }
 
+static void
+cost_set(const LlmCpuDevice *dev, const LlmBatch *b, LlmCpuBlock *block)
+{
+	block->cost = (int64_t) block->n_rows * block->n_shared[0];
+	for (int32_t i = block->run0; i < block->run0 + block->n_runs; i++)
+	{
+		const LlmCpuRun *run = &dev->runs[i];
+		int32_t n_pages = b->pos[run->row0 + run->n_rows - 1] / LLM_PAGE_TOKENS + 1;
+
+		block->cost += (int64_t) (n_pages - block->n_shared[0]) * (run->n_rows + PAGE_ROWS);
+	}
+}
+
+/* Blocks by their costs, the highest first. */
+static void
+blocks_sort(LlmCpuDevice *dev, const LlmBatch *b)
+{
+	LlmCpuBlock *blocks = dev->blocks;
+
+	for (int32_t i = 0; i < dev->n_blocks; i++)
+		cost_set(dev, b, &blocks[i]);
+	for (int32_t gap = dev->n_blocks / 2; gap > 0; gap /= 2)
+		for (int32_t i = gap; i < dev->n_blocks; i++)
+		{
+			LlmCpuBlock block = blocks[i];
+			int32_t j = i;
+
+			for (; j >= gap && blocks[j - gap].cost < block.cost; j -= gap)
+				blocks[j] = blocks[j - gap];
+			blocks[j] = block;
+		}
+}
+
 void
 llm_cpu_blocks_set(LlmCpuDevice *dev, const LlmBatch *b)
 {
@@ -157,4 +192,6 @@ llm_cpu_blocks_set(LlmCpuDevice *dev, const LlmBatch *b)
 			block_add(dev, open, seq, r, end - r < most_run ? end - r : most_run);
 		}
 	}
+	if (dev->n_blocks < b->n_rows) /* else threads get even shares */
+		blocks_sort(dev, b);
 }

@@ -93,6 +93,7 @@ typedef struct LlmCpuBlock
 	int32_t n_runs;
 	int32_t n_rows;                      /* of all runs, 1 .. LLM_CPU_BLOCK_ROWS */
 	int32_t n_shared[LLM_KV_GROUPS_MAX]; /* leading pages that all runs have in common; 0 for one */
+	int64_t cost;                        /* about what it takes: rows times pages */
 } LlmCpuBlock;
 
 /* Running sums of query vectors (rule R7). */
@@ -180,7 +181,7 @@ LlmStatus llm_cpu_step_wait(LlmDevice *d, uint64_t step, LlmStepOut *out, LlmErr
 
 /* ---- cpu_blocks.c ---- */
 
-/* Cut a checked batch into blocks and runs. */
+/* Cut a checked batch into blocks and runs; blocks that threads take as they come cost less and less. */
 void llm_cpu_blocks_set(LlmCpuDevice *dev, const LlmBatch *b);
 
 /* ---- cpu_record.c: the recording half of LlmDeviceOps ---- */
