@@ -147,7 +147,8 @@ attn_int_weights(const LlmAttnSplit *s, AttnInts *a, const int R, int first, con
 	top = vf_max(top, vf_set1(ATTN_INT_UNIT_MIN));
 	vf_store(back, vf_mul(vf_div(vf_set1((float) LLM_ATTN_FIXED), top), some));
 	for (int r = 0; r < R; r++)
-		vec_fixed_store64(a->x[r], vf_set1(back[r]), a->fixed[attn_int_place(a, r, first, tiles)]);
+		vec_fixed_store64(a->x[r], vf_set1(back[r]), a->fixed[attn_int_place(a, r, first, tiles)],
+						  0, ATTN_SPLIT);
 }
 
 /* Products of J groups of 16 values, folded into o from group j on. */

@@ -88,11 +88,17 @@ row_fetch(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
 	for (int32_t h = 0; h < op->attn.n_kv_heads; h++)
 	{
 		uint8_t *head = llm_kv_pages_head(kv, slot / LLM_PAGE_TOKENS, op->attn.layer, h);
+		LlmKvVector k = llm_kv_pages_k(kv, head, t / LLM_KV_LANES * LLM_KV_LANES);
 		LlmKvVector v = llm_kv_pages_v(kv, head, t);
 
-		lines_fetch(llm_kv_pages_k(kv, head, t / LLM_KV_LANES * LLM_KV_LANES).values, k_nbytes);
+		lines_fetch(k.values, k_nbytes);
 		lines_fetch(v.values,
 					(size_t) (op->attn.v_dim * v.stride) * llm_kv_type_nbytes(kv->group.v_type));
+		if (k.scale != NULL)
+		{
+			lines_fetch(k.scale, sizeof(float));
+			lines_fetch(v.scale, sizeof(float));
+		}
 	}
 }
 

@@ -181,19 +181,23 @@ kv_store_int8(const float *x, int n, float d, LlmKvVector to, int32_t i)
 {
 	int8_t *out = (int8_t *) to.values + (size_t) (i / to.run) * (size_t) to.stride;
 	float y[32];
-	int8_t q[32] = {0};
+	int8_t q[32] = {0}, *from = q;
 	int32_t low;
 
 	vf_store(y, vec_saturate(vf_load_n(x, n), LLM_KV_MAX));
 	vf_store(y + 16, vec_saturate(vf_load_n(x + 16, n - 16), LLM_KV_MAX));
 	if (d > 0.0f)
 		vec_quantise(y, n, d, q, &low);
-	for (int j = 0; j < n; j += to.run, out += to.stride)
-		if (to.run == 4 && n - j >= 4)
-			memcpy(out, q + j, 4);
-		else
-			for (int k = 0; k < to.run && j + k < n; k++)
-				out[k] = q[j + k];
+	if (to.run == 1)
+		for (int j = 0; j < n; j++)
+			out[(size_t) j * (size_t) to.stride] = q[j];
+	else
+	{
+		for (; n >= 4; n -= 4, from += 4, out += to.stride)
+			memcpy(out, from, 4);
+		for (int j = 0; j < n; j++)
+			out[j] = from[j];
+	}
 }
 
 /* n <= 16 numbers of a vector, from value i on, as halves or floats. */
@@ -280,14 +284,19 @@ op_attn_query(const float *q, int32_t n, LlmAttnQuery *out)
 	d = amax / (float) LLM_ATTN_FIXED;
 	out->scale = bits >= 0x7F800000u ? NAN : d < FLT_MIN ? 0.0f : d;
 	out->sum = 0;
-	memset(out->v, 0, 2 * plane);
 	if (!(out->scale > 0.0f))
-		return;
-	for (int32_t i = 0; i < n; i += 16)
 	{
-		vf y = vf_div(vf_load_n(q + i, n - i < 16 ? n - i : 16), vf_set1(d));
+		memset(out->v, 0, 2 * plane);
+		return;
+	}
+	for (int32_t i = 0; i < n; i += 64)
+	{
+		_Alignas(64) float y[64];
 
-		out->sum += vec_fixed_store(y, out->v, (size_t) i, plane);
+		VEC_UNROLL
+		for (int32_t j = 0; j < 64; j += 16)
+			vf_store(y + j, vf_div(vf_load_n(q + i + j, n - i - j), vf_set1(d)));
+		out->sum += vec_fixed_store64(y, vf_set1(1.0f), out->v, (size_t) i, plane);
 	}
 }
 

@@ -355,12 +355,15 @@ vec_fixed_store(vf x, int8_t *fixed, size_t at, size_t plane)
 	return _mm_cvtsi128_si32(s4);
 }
 
-VEC_INLINE void
-vec_fixed_store64(const float *x, vf by, int8_t *fixed)
+VEC_INLINE int32_t
+vec_fixed_store64(const float *x, vf by, int8_t *fixed, size_t at, size_t plane)
 {
+	int32_t sum = 0;
+
 	VEC_UNROLL
 	for (size_t i = 0; i < 64; i += 16)
-		vec_fixed_store(vf_mul(vf_load(x + i), by), fixed, i, 64);
+		sum += vec_fixed_store(vf_mul(vf_load(x + i), by), fixed, at + i, plane);
+	return sum;
 }
 
 #endif

@@ -311,20 +311,9 @@ vf_load_dots(const int32_t *high, const int32_t *low, int32_t sum)
 	return _mm512_cvtepi32_ps(_mm512_add_epi32(h, l));
 }
 
-VEC_INLINE int32_t
-vec_fixed_store(vf x, int8_t *fixed, size_t at, size_t plane)
-{
-	__m512i v = _mm512_cvtps_epi32(x);
-	__m512i low = _mm512_and_si512(v, _mm512_set1_epi32(127));
-
-	_mm_storeu_si128((__m128i *) (fixed + at), _mm512_cvtepi32_epi8(_mm512_srai_epi32(v, 7)));
-	_mm_storeu_si128((__m128i *) (fixed + plane + at), _mm512_cvtepi32_epi8(low));
-	return _mm512_reduce_add_epi32(v);
-}
-
 /* Packed within 128 bits, then put in order. */
-VEC_INLINE void
-vec_fixed_store64(const float *x, vf by, int8_t *fixed)
+VEC_INLINE int32_t
+vec_fixed_store64(const float *x, vf by, int8_t *fixed, size_t at, size_t plane)
 {
 	__m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
 	__m512i v[4], a, b, low = _mm512_set1_epi16(127);
@@ -334,14 +323,16 @@ vec_fixed_store64(const float *x, vf by, int8_t *fixed)
 		v[i] = _mm512_cvtps_epi32(_mm512_mul_ps(vf_load(x + 16 * i), by));
 	a = _mm512_packs_epi32(v[0], v[1]);
 	b = _mm512_packs_epi32(v[2], v[3]);
-	_mm512_storeu_si512(fixed,
+	_mm512_storeu_si512(fixed + at,
 						_mm512_permutexvar_epi32(order,
 												 _mm512_packs_epi16(_mm512_srai_epi16(a, 7),
 																	_mm512_srai_epi16(b, 7))));
-	_mm512_storeu_si512(fixed + 64,
+	_mm512_storeu_si512(fixed + plane + at,
 						_mm512_permutexvar_epi32(order,
 												 _mm512_packs_epi16(_mm512_and_si512(a, low),
 																	_mm512_and_si512(b, low))));
+	return _mm512_reduce_add_epi32(
+		_mm512_add_epi32(_mm512_add_epi32(v[0], v[1]), _mm512_add_epi32(v[2], v[3])));
 }
 
 #endif

@@ -348,11 +348,14 @@ vec_fixed_store(vf x, int8_t *fixed, size_t at, size_t plane)
 }
 
 /* The same for 64 numbers, x times by. */
-VEC_INLINE void
-vec_fixed_store64(const float *x, vf by, int8_t *fixed)
+VEC_INLINE int32_t
+vec_fixed_store64(const float *x, vf by, int8_t *fixed, size_t at, size_t plane)
 {
+	int32_t sum = 0;
+
 	for (size_t i = 0; i < 64; i += 16)
-		vec_fixed_store(vf_mul(vf_load(x + i), by), fixed, i, 64);
+		sum += vec_fixed_store(vf_mul(vf_load(x + i), by), fixed, at + i, plane);
+	return sum;
 }
 
 #undef VEC_EACH
