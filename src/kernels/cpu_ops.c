@@ -1,11 +1,16 @@
 /* kernels/cpu_ops.c - the phases of a step that work by rows and columns. Shares of threads are
- * contiguous and static, so that a thread reads the same weights in every step. */
+ * contiguous and static, so that a thread reads the same weights in every step; in products of few rows
+ * a thread that is done helps the others. */
 #include "kernels/cpu_state.h"
 
 #include <string.h>
 
 #define GATE_UNITS 4  /* of columns in one turn of product and gate */
 #define GATE_ROWS 256 /* its rows: the floats stay in the second cache */
+
+#define FEW_ROWS 24                          /* whose products threads share as they come */
+#define ITEM_NBYTES ((size_t) 32 << 10)      /* weights of an item: 2 us from memory */
+#define TAKEN_BY_OTHERS ((uint64_t) 1 << 32) /* see Turn */
 
 /* First item of a thread's share of n. */
 static int64_t
@@ -85,14 +90,120 @@ llm_cpu_run_norm(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 	}
 }
 
+/* Items of a product of few rows as a thread takes them: its share in order, so that it reads the same
+ * weights in every step, then the last ones of others' shares. A word per share counts what its owner
+ * took, and in steps of TAKEN_BY_OTHERS what others did. */
+typedef struct Turn
+{
+	LlmCpuScratch *scratch;
+	const LlmCpuOp *op;
+	int tid;
+	int n_threads;
+	int32_t n_panels; /* of an item */
+	int64_t n;        /* items */
+	int of;           /* whose share it takes from, counted from the thread on */
+	int64_t begin;    /* that share */
+	int64_t end;
+	int32_t item;
+	const uint8_t *next; /* weights that the thread will most likely read after the item */
+} Turn;
+
+/* The items of a product; those with a gate are its units. */
+static Turn
+turn_items(const LlmCpuOp *op, int tid, int n_threads)
+{
+	const LlmLinear *l = op->linear;
+	Turn t = {.op = op, .tid = tid, .n_threads = n_threads, .n_panels = LLM_Q8_UNIT / LLM_LANES};
+
+	if (op->run != llm_cpu_run_linear_gate)
+	{
+		t.n_panels = (int32_t) (ITEM_NBYTES * (size_t) l->n_panels / l->nbytes);
+		t.n_panels = t.n_panels > 1 ? t.n_panels : 1;
+		t.n = (l->n_panels + t.n_panels - 1) / t.n_panels;
+	}
+	else
+		t.n = op->out->n_units;
+	t.begin = share(t.n, tid, n_threads);
+	t.end = share(t.n, tid + 1, n_threads);
+	return t;
+}
+
+static Turn
+turn_begin(const LlmCpuDevice *dev, const LlmCpuOp *op, int tid, int n_threads)
+{
+	Turn t = turn_items(op, tid, n_threads);
+
+	t.scratch = dev->scratch;
+	return t;
+}
+
+/* What comes after the item: the next one of the share, or the first one of the thread's next product. */
+static const uint8_t *
+turn_next(const Turn *t)
+{
+	Turn after;
+
+	if (t->of == 0 && t->item + 1 < t->end)
+		return llm_linear_panel(t->op->linear, (t->item + 1) * t->n_panels);
+	if (t->op->after == NULL)
+		return NULL;
+	after = turn_items(t->op->after, t->tid, t->n_threads);
+	return llm_linear_panel(after.op->linear, (int32_t) after.begin * after.n_panels);
+}
+
+/* Take an item; false when there is none. */
+static bool
+turn_take(Turn *t)
+{
+	while (t->of < t->n_threads)
+	{
+		int owner = (t->tid + t->of) % t->n_threads;
+		uint64_t old =
+			atomic_fetch_add_explicit(&t->scratch[owner].taken[t->op->odd],
+									  t->of == 0 ? 1 : TAKEN_BY_OTHERS, memory_order_relaxed);
+		int64_t front = (int64_t) (old % TAKEN_BY_OTHERS);
+		int64_t back = (int64_t) (old / TAKEN_BY_OTHERS);
+
+		if (front + back < t->end - t->begin)
+		{
+			t->item = (int32_t) (t->of == 0 ? t->begin + front : t->end - 1 - back);
+			t->next = turn_next(t);
+			return true;
+		}
+		owner = (t->tid + ++t->of) % t->n_threads;
+		t->begin = share(t->n, owner, t->n_threads);
+		t->end = share(t->n, owner + 1, t->n_threads);
+	}
+	return false;
+}
+
 void
 llm_cpu_run_linear(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
 	const LlmLinear *l = op->linear;
-	LlmLinearInput in = {op->in->q, op->in->tiles, op->in->f, op->in->ld, op->in->rows};
+	LlmLinearInput in = {.q = op->in->q,
+						 .tiles = op->in->tiles,
+						 .x = op->in->f,
+						 .ldx = op->in->ld,
+						 .n_rows = op->in->rows,
+						 .ahead = dev->ahead};
+	Turn t;
 
-	llm_linear_run(dev->kernels, l, &in, llm_linear_share(l, tid, n_threads),
-				   llm_linear_share(l, tid + 1, n_threads), op->out->f, op->out->ld);
+	if (in.n_rows > FEW_ROWS)
+	{
+		llm_linear_run(dev->kernels, l, &in, llm_linear_share(l, tid, n_threads),
+					   llm_linear_share(l, tid + 1, n_threads), op->out->f, op->out->ld);
+		return;
+	}
+	t = turn_begin(dev, op, tid, n_threads);
+	while (turn_take(&t))
+	{
+		int32_t begin = t.item * t.n_panels, end = begin + t.n_panels;
+
+		in.next = t.next;
+		llm_linear_run(dev->kernels, l, &in, begin, end < l->n_panels ? end : l->n_panels,
+					   op->out->f, op->out->ld);
+	}
 }
 
 /* silu(gate) * up for up to 64 columns from column c of a row, in out's forms. */
@@ -127,43 +238,65 @@ llm_cpu_run_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 	}
 }
 
-/* Product and gate in one phase: some columns of gate and of up at a time lie in scratch, never in
- * memory. The same operations on every value as the two phases, so the same bits. */
+/* Product and gate of some units of some rows from r on, without the columns of gate and up ever in
+ * memory: they lie in y. in.q, in.tiles and in.x begin at row r. */
+static void
+gate_units(const LlmCpuDevice *dev, const LlmCpuOp *op, LlmLinearInput *in, int32_t r, int32_t u,
+		   int32_t n_units, const uint8_t *next, float *y)
+{
+	const LlmLinear *l = op->linear;
+	int32_t panels = LLM_Q8_UNIT / LLM_LANES, begin = u * panels, end = (u + n_units) * panels;
+	int32_t ldy = 2 * n_units * LLM_Q8_UNIT;
+	float *up = y + n_units * LLM_Q8_UNIT;
+
+	in->next = llm_linear_panel(l, l->parts[1].first_panel + begin);
+	llm_linear_part_run(dev->kernels, l, 0, in, begin, end, y, ldy);
+	in->next = next;
+	llm_linear_part_run(dev->kernels, l, 1, in, begin, end, up, ldy);
+	for (int32_t i = 0; i < in->n_rows * n_units; i++)
+	{
+		int32_t at = i / n_units * ldy + i % n_units * LLM_Q8_UNIT;
+
+		gate_unit(dev, op->out, r + i / n_units, (u + i % n_units) * LLM_Q8_UNIT, y + at, up + at);
+	}
+}
+
+/* Product and gate in one phase. The same operations on every value as the two phases, so the same
+ * bits. */
 void
 llm_cpu_run_linear_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
-	const LlmLinear *l = op->linear;
 	const LlmCpuAct *in = op->in, *out = op->out;
+	LlmLinearInput rows = {.q = in->q,
+						   .tiles = in->tiles,
+						   .x = in->f,
+						   .ldx = in->ld,
+						   .n_rows = in->rows,
+						   .ahead = dev->ahead};
 	float *y = dev->scratch[tid].sums.o;
-	int32_t panels = LLM_Q8_UNIT / LLM_LANES,
-			end = (int32_t) share(out->n_units, tid + 1, n_threads);
+	Turn t = turn_begin(dev, op, tid, n_threads);
 
-	for (int32_t u = (int32_t) share(out->n_units, tid, n_threads), n_units; u < end; u += n_units)
+	if (in->rows <= FEW_ROWS)
 	{
-		int32_t ldy, step;
+		while (turn_take(&t))
+			gate_units(dev, op, &rows, 0, t.item, 1, t.next, y);
+		return;
+	}
+	for (int32_t u = (int32_t) t.begin, n_units; u < t.end; u += n_units)
+	{
+		int32_t step;
 
-		n_units = end - u < GATE_UNITS ? end - u : GATE_UNITS;
-		ldy = 2 * n_units * LLM_Q8_UNIT;
-		step = dev->max_o / ldy < GATE_ROWS ? dev->max_o / ldy : GATE_ROWS;
+		n_units = t.end - u < GATE_UNITS ? (int32_t) t.end - u : GATE_UNITS;
+		step = dev->max_o / (2 * n_units * LLM_Q8_UNIT);
+		step = step < GATE_ROWS ? step : GATE_ROWS;
 		step = step / LLM_Q8_TILE_ROWS * LLM_Q8_TILE_ROWS;
 		for (int32_t r = 0; r < out->rows; r += step)
 		{
-			int32_t n = out->rows - r < step ? out->rows - r : step;
-			LlmLinearInput rows = {in->q != NULL ? row_q(in, r) : NULL, row_tiles(in, r),
-								   row_f(in, r), in->ld, n};
-			float *up = y + n_units * LLM_Q8_UNIT;
-
-			llm_linear_part_run(dev->kernels, l, 0, &rows, u * panels, (u + n_units) * panels, y,
-								ldy);
-			llm_linear_part_run(dev->kernels, l, 1, &rows, u * panels, (u + n_units) * panels, up,
-								ldy);
-			for (int32_t i = 0; i < n * n_units; i++)
-			{
-				int32_t at = i / n_units * ldy + i % n_units * LLM_Q8_UNIT;
-
-				gate_unit(dev, out, r + i / n_units, (u + i % n_units) * LLM_Q8_UNIT, y + at,
-						  up + at);
-			}
+			rows.q = in->q != NULL ? row_q(in, r) : NULL;
+			rows.tiles = row_tiles(in, r);
+			rows.x = row_f(in, r);
+			rows.n_rows = out->rows - r < step ? out->rows - r : step;
+			gate_units(dev, op, &rows, r, u, n_units, NULL, y);
 		}
 	}
 }

@@ -71,8 +71,10 @@ typedef struct LlmCpuOp
 	LlmAttn attn;
 	LlmKvPages *kv;
 	const LlmSampling *sampling;
-	_Atomic int32_t next; /* work items taken, where threads take them as they come */
-	int64_t n_splits;     /* attention in even shares: of all heads; 0 = items as they come */
+	const struct LlmCpuOp *after; /* the next product of the step, or NULL */
+	bool odd;                     /* phases of the step are even and odd in turn */
+	_Atomic int32_t next;         /* work items taken, where threads take them as they come */
+	int64_t n_splits; /* attention in even shares: of all heads; 0 = items as they come */
 	const struct LlmCpuOp *turn; /* attention: the turning and storing that it does too, or NULL */
 	double nbytes;               /* weights and KV read */
 	double ops;                  /* multiply-adds counted as two */
@@ -113,10 +115,11 @@ typedef struct LlmCpuScratch
 	LlmCpuSums sums;                /* [n_q] of an attention item */
 	LlmCpuSums parts;               /* of single splits that await their fold */
 	_Atomic int32_t n_done;         /* splits done of the head that the thread began last */
-	int32_t *lo;                    /* [n_q] visible range in a split */
-	int32_t *hi;                    /* [n_q] */
-	const float **q;                /* [n_q] query vectors */
-	uint8_t *queries;               /* [n_q] LlmAttnQuery: the same for I8 pages */
+	_Atomic uint64_t taken[2]; /* items of its share of an even and an odd phase, see cpu_ops.c */
+	int32_t *lo;               /* [n_q] visible range in a split */
+	int32_t *hi;               /* [n_q] */
+	const float **q;           /* [n_q] query vectors */
+	uint8_t *queries;          /* [n_q] LlmAttnQuery: the same for I8 pages */
 } LlmCpuScratch;
 
 typedef struct LlmCpuDevice
@@ -126,6 +129,7 @@ typedef struct LlmCpuDevice
 	LlmCpuThreads threads; /* how many of the pool's a step gets */
 	const LlmKernels *kernels;
 	LlmWeightStore weights;
+	size_t ahead; /* bytes of weights that products of few rows fetch ahead */
 	LlmKvPages kv[LLM_KV_GROUPS_MAX];
 	int n_groups;
 

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -139,6 +140,8 @@ llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err)
 				"the system gave no huge pages to all weights, which costs up to 40%% "
 				"of the speed of decoding: look at free memory and at "
 				"/sys/kernel/mm/transparent_hugepage/enabled");
+	dev->ahead =
+		dev->weights.nbytes > sysconf(_SC_LEVEL3_CACHE_SIZE) ? LLM_FETCH_MEMORY : LLM_FETCH_FAR;
 	dev->limits = *limits;
 	dev->arena_nbytes = (size_t) (limits->n_acts + INTERNAL_ACTS) *
 							act_nbytes(dev, limits->max_rows, limits->max_cols) +
@@ -288,6 +291,7 @@ step_run(void *arg, int tid, int n_threads)
 
 		if (op->run == NULL)
 			continue;
+		atomic_store_explicit(&dev->scratch[tid].taken[!op->odd], 0, memory_order_relaxed);
 		if (dev->timed)
 			t = phase_timed(dev, op, tid, n_threads, t);
 		else
@@ -317,12 +321,34 @@ step_count(LlmCpuDevice *dev)
 	record->seconds += dev->timed ? llm_clock_seconds() - dev->begun : 0.0;
 }
 
+/* Tell each phase its place in the list. */
+static void
+step_link(LlmCpuDevice *dev)
+{
+	const LlmCpuOp *after = NULL;
+	bool odd = false;
+
+	for (int32_t i = 0; i < dev->n_ops; i++)
+	{
+		dev->ops[i].odd = odd;
+		odd ^= dev->ops[i].run != NULL;
+	}
+	for (int32_t i = dev->n_ops - 1; i >= 0; i--)
+	{
+		dev->ops[i].after = after;
+		if (dev->ops[i].kind >= LLM_CPU_LINEAR && dev->ops[i].kind <= LLM_CPU_LINEAR_LAST)
+			after = &dev->ops[i];
+	}
+}
+
 /* Run the list on as many threads as serve it best. */
 static void
 step_run_threads(LlmCpuDevice *dev)
 {
 	double start = llm_clock_seconds(), end;
 
+	for (int t = 0; t < dev->threads.n; t++)
+		atomic_store_explicit(&dev->scratch[t].taken[0], 0, memory_order_relaxed);
 	llm_pool_run_some(dev->pool, dev->threads.n, step_run, dev);
 	end = llm_clock_seconds();
 	if (llm_cpu_threads_step(&dev->threads, dev->batch->n_rows, end - start))
@@ -349,6 +375,7 @@ llm_cpu_step_end(LlmDevice *d, uint64_t *step, LlmError *err)
 		return dev->status;
 	}
 	step_count(dev);
+	step_link(dev);
 	step_run_threads(dev);
 	*step = ++dev->step;
 	return LLM_OK;

@@ -28,9 +28,11 @@
 #define LLM_LANES 16   /* columns per panel, logical lanes of a sum */
 #define LLM_Q8_UNIT 64 /* activations per LlmQ8Unit = K per weight unit */
 
-/* Bytes that reads in order fetch ahead, into the first cache and into the second (qgemm_tile.h). */
+/* Bytes that reads in order fetch ahead (qgemm_tile.h): into the first cache; into the second from the last
+ * one; into the second from memory. */
 #define LLM_FETCH_NEAR 1024
 #define LLM_FETCH_FAR 8192
+#define LLM_FETCH_MEMORY 4096
 
 /* 64 activations of one row, K ascending: x = q * d per half of 32. The other fields are what the
  * products need of a half: the integer correction for weights stored with an offset, and d * sum(q)
@@ -70,6 +72,8 @@ typedef struct LlmGemm
 {
 	LlmDtype type;
 	const uint8_t *w;    /* first panel */
+	const uint8_t *next; /* weights that the thread will read afterwards, to fetch early; or NULL */
+	size_t ahead;        /* bytes that it fetches ahead, into the second cache; 0 = LLM_FETCH_FAR */
 	size_t panel_nbytes; /* bytes from panel to panel */
 	int32_t k;           /* inputs */
 	int32_t n_panels;

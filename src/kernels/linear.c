@@ -193,6 +193,16 @@ llm_linear_row(const LlmLinear *l, int32_t row, float *out)
 					 row % LLM_LANES, out);
 }
 
+const uint8_t *
+llm_linear_panel(const LlmLinear *l, int32_t panel)
+{
+	const LlmLinearPart *part = &l->parts[0];
+
+	while (panel >= part->first_panel + part->n_panels)
+		part++;
+	return part->w + (size_t) (panel - part->first_panel) * part->panel_nbytes;
+}
+
 int32_t
 llm_linear_share(const LlmLinear *l, int tid, int n_threads)
 {
@@ -206,6 +216,8 @@ llm_linear_part_run(const LlmKernels *kernels, const LlmLinear *l, int part_inde
 	const LlmLinearPart *part = &l->parts[part_index];
 	LlmGemm g = {.type = part->type,
 				 .w = part->w + (size_t) begin * part->panel_nbytes,
+				 .next = in->next,
+				 .ahead = in->ahead,
 				 .panel_nbytes = part->panel_nbytes,
 				 .k = l->k,
 				 .n_panels = end - begin,

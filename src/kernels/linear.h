@@ -63,11 +63,16 @@ typedef struct LlmLinearInput
 	const float *x;
 	int32_t ldx;
 	int32_t n_rows;
+	const uint8_t *next; /* see LlmGemm */
+	size_t ahead;        /* see LlmGemm */
 } LlmLinearInput;
 
 /* First panel of a thread's share, for products of all panels: shares are contiguous and static, so
  * that a thread reads the same weights in every step. */
 int32_t llm_linear_share(const LlmLinear *l, int tid, int n_threads);
+
+/* Weights of a panel, counted over all parts. */
+const uint8_t *llm_linear_panel(const LlmLinear *l, int32_t panel);
 
 /* y[m][ldy] = x W^T for panels begin..end, counted over all parts; y is column 0 of the linear. */
 void llm_linear_run(const LlmKernels *kernels, const LlmLinear *l, const LlmLinearInput *in,
