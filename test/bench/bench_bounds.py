@@ -9,7 +9,7 @@ are 8. Where our other engine was measured too, the last cell tells what it did.
 import statistics
 from dataclasses import dataclass
 
-from bench_results import KV8, LLAMA, LLAMAS, OURS, OWN, Figure, cell
+from bench_results import KV8, LLAMA, LLAMAS, OURS, OWN, Figure, cell, interval
 
 TYPES = ('q4_1', 'q4_0', 'q8_0')
 IK = {('decode 1 at 0', 'q4_1'): (155, 128), ('decode 1 at 0', 'q4_0'): (234, 152), ('decode 1 at 0', 'q8_0'): (151, 117),
@@ -155,7 +155,7 @@ def cost_of_sql(r):
     bare = {line['round']: line['cpu_seconds'] for line in r.of('table', part='sql', through='engine')}
     costs = [line['cpu_seconds'] / bare[line['round']] - 1 for line in r.of('table', part='sql', through='sql')
              if line['round'] in bare]
-    return Figure(statistics.median(costs), costs) if costs else None
+    return Figure(statistics.median(costs), costs, '95%: ' + ' to '.join(percent(v, 1) for v in interval(costs))) if costs else None
 
 
 def load_of(r, family, there=True):

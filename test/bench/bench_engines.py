@@ -85,8 +85,9 @@ def json_lines(text):
 class Ours:
     """With one type of keys and values."""
 
-    def __init__(self, program, model, threads, kv_type='f16'):
+    def __init__(self, program, model, threads, kv_type='f16', kv_memory=0):
         self.program, self.model, self.threads, self.kv = program, model, threads, kv_type
+        self.kv_memory = ['--kv-memory', str(kv_memory)] if kv_memory else []
         self.name = OURS if kv_type == 'f16' else KV8
         self.limits = {}  # of the machine, beside the last speed
         self.process = None  # which runs one table after the other
@@ -134,12 +135,16 @@ class Ours:
             more = {key: phase[key] for key in ('bandwidth_fraction', 'int8_fraction', 'roofline_fraction')}
             yield point, phase['tokens_per_second'], more
 
+    def start(self):
+        """The process that runs one table after the other."""
+        self.process = subprocess.Popen(self.argv('run', '--jsonl', '-', '--temperature', '0', '--ignore-eos', *self.kv_memory), text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
     def table(self, prompts, tokens, settings):
         """Seconds of wall and of CPU time, without the loading. The process goes on to the next table, as those of peers do:
         the memory that it has touched stays its own."""
         if self.process is None:
-            self.process = subprocess.Popen(self.argv('run', '--jsonl', '-', '--temperature', '0', '--ignore-eos'), text=True,
-                                            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            self.start()
         timer = threading.Timer(PATIENCE, self.process.kill)
         timer.start()
         try:

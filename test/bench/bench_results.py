@@ -2,6 +2,7 @@
 
 Of a peer that tried settings those count that went on the longest, and of them the ones with the best median.
 """
+import random
 import statistics
 
 from bench_machine import QUICK
@@ -45,6 +46,13 @@ def medians(lines):
                 most = max(map(len, by_settings.values()))
                 engines[engine] = max((v for v in by_settings.values() if len(v) == most), key=median_rate)
     return every
+
+
+def interval(values):
+    """95% of the medians of samples drawn from the values again."""
+    rng = random.Random(1)
+    found = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(4000))
+    return found[100], found[-101]
 
 
 def cell(found):

@@ -1,78 +1,177 @@
 #!/usr/bin/env python3
-"""bench_sql.py - the table's prompts through SELECT llm_generate and through the bare engine, in turns.
+"""bench_sql.py - the table's prompts through SELECT llm_generate and through the bare engine, both at once.
 
-scripts/bench calls it with an instance that runs. Each round asks in a database of its own and under an instruction of its own,
-whose prefixes nobody else finds in the cache; the model is loaded before the clock starts, on both sides, and the engines live on. What counts is the CPU time of all
-processes, and the wall time, as medians of the rounds' ratios.
+scripts/bench calls it with an instance that runs. Each side has half of the threads and asks one table after the other, each
+under an instruction of its own, whose prefix nobody finds in the cache, until both have done all rounds. So a slower minute
+hits both; and as a core is slow, too, when its other half works for a neighbour, the engines swap cores four times a second.
+Engines and session live through all of it, with the model loaded and as much memory for keys and values; a few rows before
+all do not count. What counts is the time on a CPU of all processes of a side: of the backend, the server's engine and the
+supervisor, or of the bare engine; as the median of the ratios of the rounds.
 """
 import argparse
+import concurrent.futures
 import csv
+import glob
 import os
 import statistics
+import subprocess
+import threading
+import time
 
 import bench_lines
-from bench_engines import Ours, done
+from bench_engines import Failed, Ours
 from bench_machine import touch_memory
 from bench_prompts import table_prompts
+from bench_results import interval
 
 TOKENS = 16
+WARM_ROWS = 96  # before all, so that both have touched their memory
+SWAP = 0.25  # seconds
+PATIENCE = 130  # seconds; then what both sides have done counts
 
 
-class Instance:
+def cpu_seconds(pid):
+    """Of all its threads, exactly."""
+    nanoseconds = 0
+    for path in glob.glob(f'/proc/{pid}/task/*/schedstat'):
+        with open(path, encoding='ascii') as f:
+            nanoseconds += int(f.read().split()[0])
+    return nanoseconds / 1e9
+
+
+class Session:
+    """psql with one session."""
+
     def __init__(self, args):
-        self.args = args
-        self.psql = [args.psql, '-X', '-q', '-A', '-t', '-F', ' ', '-v', 'ON_ERROR_STOP=1',
-                     '-h', os.path.join(args.work, 'socket'), '-U', 'postgres']
-        self.prompts = os.path.join(args.work, 'prompts.csv')
+        argv = [args.psql, '-X', '-q', '-A', '-t', '-v', 'ON_ERROR_STOP=1', '-h', os.path.join(args.work, 'socket'), '-U', 'postgres']
+        self.rows = args.rows
+        self.process = subprocess.Popen(argv, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        prompts = os.path.join(args.work, 'prompts.csv')
+        with open(prompts, 'w', newline='', encoding='utf-8') as f:
+            csv.writer(f).writerows([n, p] for n in range(2 * args.rounds + 2) for p in prompts_of(n, args.rows))
+        self.ask(f"""
+            CREATE EXTENSION llm_infer;
+            SELECT llm_model_register('bench', '{os.path.basename(args.model)}') \\g /dev/null
+            CREATE TABLE prompts (round int, body text);
+            \\copy prompts FROM '{prompts}' (FORMAT csv)
+            VACUUM ANALYZE prompts;
+            SELECT llm_generate('warm', max_tokens => 1) \\g /dev/null""")
+        self.pids = dict(line.split('|') for line in self.ask("""
+            SELECT 'backend', pg_backend_pid() UNION ALL SELECT 'engine', pid FROM llm.stat_engine
+            UNION ALL SELECT 'supervisor', pid FROM pg_stat_activity WHERE backend_type = 'llm_infer supervisor';"""))
 
-    def write(self, prompts):
-        with open(self.prompts, 'w', newline='', encoding='utf-8') as f:
-            csv.writer(f).writerows([p] for p in prompts)
+    def ask(self, sql):
+        """Lines of the answer."""
+        self.process.stdin.write(sql + '\n\\echo end\n')
+        self.process.stdin.flush()
+        lines = []
+        for line in self.process.stdout:
+            if line == 'end\n':
+                return lines
+            lines.append(line.rstrip('\n'))
+        raise Failed(f'psql ended with status {self.process.wait()}')
 
-    def round(self, number, prompts):
-        """Seconds of wall and of CPU time."""
-        self.write(prompts)
-        database = f'round{number}'
-        done([*self.psql, '-d', 'postgres', '-c', f'CREATE DATABASE {database}'])
-        run = done([*self.psql, '-d', database, '-v', f'rows={self.args.rows}', '-v', f'tokens={TOKENS}',
-                    '-v', 'path=' + os.path.basename(self.args.model), '-v', f'prompts={self.prompts}',
-                    '-f', os.path.join(self.args.work, 'bench_sql.sql')])
-        answers, seconds, cpu = run.stdout.split()[-3:]
-        if int(answers) != self.args.rows:
-            raise SystemExit(f'{answers} answers to {self.args.rows} prompts')
-        return float(seconds), float(cpu)
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+    def table(self, number):
+        answers, = self.ask(f"""SELECT count(llm_generate(body, max_tokens => {TOKENS}, temperature => 0,
+            options => '{{"raw": true, "ignore_eos": true}}')) FROM prompts WHERE round = {number};""")
+        if int(answers) != len(prompts_of(number, self.rows)):
+            raise Failed(f'{answers} answers to the prompts of round {number}')
+
+
+def prompts_of(number, rows):
+    """Of a table; of number 0 the few that come before all."""
+    return table_prompts(rows if number else WARM_ROWS, f'Round {number}. ')
+
+
+class Side:
+    """Tables one after the other, in a thread."""
+
+    def __init__(self, name, table, pids):
+        self.name, self.table, self.pids = name, table, pids
+        self.rounds = []  # (seconds, CPU seconds of each process) of each
+
+    def run(self, is_enough):
+        self.table(0)
+        number = 0
+        while not is_enough():
+            number += 1
+            begin, before = time.monotonic(), self.cpu()
+            self.table(number)
+            self.rounds.append((time.monotonic() - begin, {who: cpu - before[who] for who, cpu in self.cpu().items()}))
+
+    def cpu(self):
+        return {who: cpu_seconds(pid) for who, pid in self.pids.items()}
+
+
+def swap_cores(sides, until):
+    """Each engine has one half of the cores, then the other."""
+    cores = sorted(os.sched_getaffinity(0))
+    halves = [cores[0::2], cores[1::2] or cores]
+    while not until.wait(SWAP):
+        halves.reverse()
+        for side, half in zip(sides, halves):
+            for task in os.listdir(f"/proc/{side.pids['engine']}/task"):
+                os.sched_setaffinity(int(task), half)
+
+
+def run_both(sides, rounds):
+    end = time.monotonic() + PATIENCE
+    over = threading.Event()
+
+    def is_enough():
+        done = min(len(side.rounds) for side in sides)
+        return done >= rounds or (done > 0 and time.monotonic() > end)
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        swap = pool.submit(swap_cores, sides, over)
+        try:
+            for future in [pool.submit(side.run, is_enough) for side in sides]:
+                future.result()
+        finally:
+            over.set()
+        swap.result()
+
+
+def show(sides, rows, rounds):
+    print(f'medians of {rounds} tables of {rows} rows, both sides at once')
+    for side in sides:
+        print(f'{side.name:8}{rows / statistics.median(seconds for seconds, _ in side.rounds):8.2f} rows/s, CPU ms per row: ' + ', '.join(
+            f'{who} {1e3 * statistics.median(cpu[who] for _, cpu in side.rounds) / rows:.2f}' for who in side.pids))
+    sql, engine = ([sum(cpu.values()) for _, cpu in side.rounds] for side in sides)
+    costs = [100 * (s / e - 1) for s, e in zip(sql, engine)]
+    low, high = interval(costs)
+    print(f'SQL takes {statistics.median(costs):+.2f}% CPU time more than the bare engine (95%: {low:+.2f} to {high:+.2f};'
+          f' rounds {min(costs):+.1f} to {max(costs):+.1f})')
 
 
 def main():
     parser = argparse.ArgumentParser(description='see scripts/bench')
     for name in 'engine', 'model', 'psql', 'work', 'out':
         parser.add_argument('--' + name, required=True)
-    for name in 'threads', 'rows', 'rounds':
+    for name in 'threads', 'rows', 'rounds', 'kv-memory':
         parser.add_argument('--' + name, type=int, required=True)
     args = parser.parse_args()
-    instance, bare = Instance(args), Ours(args.engine, args.model, args.threads)
-    sides = {'sql': instance.round, 'engine': lambda number, prompts: bare.table(prompts, TOKENS, '')}
-    found = {side: [] for side in sides}
+    touch_memory()
+    session, bare = Session(args), Ours(args.engine, args.model, args.threads, kv_memory=args.kv_memory)
+    bare.start()
+    sides = [Side('sql', session.table, session.pids),
+             Side('engine', lambda number: bare.table(prompts_of(number, args.rows), TOKENS, ''), {'engine': bare.process.pid})]
+    run_both(sides, args.rounds)
+    bare.close()
+    session.close()
     lines = bench_lines.Lines(args.out)
     lines.forget('sql')
-    for number in range(1, args.rounds + 1):
-        prompts = table_prompts(args.rows, f'Round {number}. ')
-        for side in list(sides)[::1 if number % 2 else -1]:
-            if number == 1:
-                touch_memory()
-            seconds, cpu = sides[side](number, prompts)
-            found[side].append((seconds, cpu))
+    rounds = min(len(side.rounds) for side in sides)
+    for side in sides:
+        for number, (seconds, cpu) in enumerate(side.rounds[:rounds], 1):
             lines.note('sql', 'table', engine='llm_infer', file='smollm2-q4_1', threads=args.threads, round=number,
-                       rows=args.rows, through=side, settings='', rows_per_second=args.rows / seconds, cpu_seconds=cpu)
-    bare.close()
-    print(f'{"":16}{"rows/s":>10}{"CPU ms/row":>12}   (medians of {args.rounds} rounds, {args.rows} rows)')
-    for side, times in found.items():
-        print(f'{side:16}{args.rows / statistics.median(t[0] for t in times):10.2f}'
-              f'{1e3 * statistics.median(t[1] for t in times) / args.rows:12.2f}')
-    for k, what in enumerate(('wall', 'CPU')):
-        ratios = [100 * (s[k] / e[k] - 1) for s, e in zip(found['sql'], found['engine'], strict=True)]
-        print(f'SQL takes {statistics.median(ratios):+.1f}% {what} time more than the bare engine '
-              f'({min(ratios):+.1f} to {max(ratios):+.1f})')
+                       rows=args.rows, through=side.name, settings='', rows_per_second=args.rows / seconds,
+                       cpu_seconds=sum(cpu.values()), cpu_of=cpu)
+    show(sides, args.rows, rounds)
 
 
 if __name__ == '__main__':
