@@ -11,6 +11,7 @@
 
 #include "core/log.h"
 #include "echo/echo_device.h"
+#include "engine/file_digest.h"
 #include "engine/kv_rule.h"
 #include "engine/vocab_source.h"
 #include "kernels/cpu_device.h"
@@ -192,42 +193,6 @@ text_open_echo(const LlmLoaderArgs *a, LlmLoaded *m, LlmError *err)
 						 err);
 }
 
-/* Two halves of reading a file that need nothing of each other. */
-typedef struct ReadJob
-{
-	const LlmLoaderArgs *a;
-	const LlmGguf *g;
-	LlmLoaded *m;
-	LlmStatus text, digest;
-	LlmError text_err, digest_err;
-} ReadJob;
-
-static void
-read_halves(void *arg, int tid, int n_threads)
-{
-	ReadJob *j = arg;
-
-	if (tid == 0)
-		j->text = text_open_gguf(j->a, j->g, j->m, &j->text_err);
-	if (tid == n_threads - 1)
-		j->digest =
-			llm_gguf_digest(j->g, j->a->progress, j->a->arg, j->m->info.digest, &j->digest_err);
-}
-
-/* Tokenizer and template on one thread, the digest of the whole file on another. */
-static LlmStatus
-text_and_digest(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err)
-{
-	ReadJob j = {.a = a, .g = g, .m = m};
-
-	llm_pool_run(m->pool, read_halves, &j);
-	if (j.text == LLM_OK && j.digest == LLM_OK)
-		return LLM_OK;
-	if (err != NULL)
-		*err = j.text != LLM_OK ? j.text_err : j.digest_err;
-	return j.text != LLM_OK ? j.text : j.digest;
-}
-
 /* ---- memory ---- */
 
 static LlmStatus
@@ -358,6 +323,21 @@ model_open(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err
 	return LLM_OK;
 }
 
+/* Tokenizer, template and weights of a file, beside its digest. */
+static LlmStatus
+file_open(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err)
+{
+	LlmFileDigest digest;
+	LlmStatus st;
+
+	if ((st = llm_file_digest_begin(&digest, g, a->progress, a->arg, err)) != LLM_OK)
+		return st;
+	if ((st = text_open_gguf(a, g, m, err)) == LLM_OK && (st = model_open(a, g, m, err)) == LLM_OK)
+		return llm_file_digest_end(&digest, m->info.digest, err);
+	llm_file_digest_stop(&digest);
+	return st;
+}
+
 /* Remember which file was read, and make sure that it was one. */
 static LlmStatus
 file_note(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err)
@@ -398,15 +378,15 @@ llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
 		return st;
 	if (strcmp(a->spec->path, ECHO_PATH) == 0)
 	{
-		if ((st = device_open(a, true, &m, err)) == LLM_OK)
-			st = text_open_echo(a, &m, err);
+		if ((st = device_open(a, true, &m, err)) == LLM_OK &&
+			(st = text_open_echo(a, &m, err)) == LLM_OK)
+			st = model_open(a, NULL, &m, err);
 	}
 	else if ((st = llm_gguf_open(a->options->model_dir, a->spec->path, &g, err)) == LLM_OK &&
 			 (st = llm_model_config_read(g, &config, err)) == LLM_OK &&
 			 (st = device_open(a, false, &m, err)) == LLM_OK)
-		st = text_and_digest(a, g, &m, err);
-	if (st == LLM_OK && (st = model_open(a, g, &m, err)) == LLM_OK &&
-		(st = file_note(a, g, &m, err)) == LLM_OK &&
+		st = file_open(a, g, &m, err);
+	if (st == LLM_OK && (st = file_note(a, g, &m, err)) == LLM_OK &&
 		(st = store_open(a, kv_type, &m, err)) == LLM_OK &&
 		(st = limits_open(a, &m, err)) == LLM_OK)
 		info_fill(&m, kv_type);

@@ -45,7 +45,7 @@
 #define ALIGNMENT_DEFAULT 32
 #define ALIGNMENT_MIN 8
 #define ALIGNMENT_MAX (1u << 20)
-#define DIGEST_CHUNK ((size_t) 64 << 20)
+#define DIGEST_CHUNK ((size_t) 16 << 20)
 
 /* What the parsing functions hand around. */
 typedef struct Parser
@@ -563,25 +563,27 @@ llm_gguf_nbytes(const LlmGguf *g)
 }
 
 LlmStatus
-llm_gguf_digest(const LlmGguf *g, void (*progress)(void *arg), void *arg, uint64_t digest[2],
+llm_gguf_digest(const LlmGguf *g, bool (*go_on)(void *arg), void *arg, uint64_t digest[2],
 				LlmError *err)
 {
 	XXH3_state_t *state = XXH3_createState();
 	XXH128_hash_t h;
+	bool wanted = true;
 
 	if (state == NULL)
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory for the digest of a model file");
 	XXH3_128bits_reset(state);
-	for (size_t at = 0; at < g->len; at += DIGEST_CHUNK)
+	for (size_t at = 0; at < g->len && wanted; at += DIGEST_CHUNK)
 	{
 		size_t left = g->len - at;
 
 		XXH3_128bits_update(state, g->data + at, left < DIGEST_CHUNK ? left : DIGEST_CHUNK);
-		if (progress != NULL)
-			progress(arg);
+		wanted = go_on == NULL || go_on(arg);
 	}
 	h = XXH3_128bits_digest(state);
 	XXH3_freeState(state);
+	if (!wanted)
+		return llm_error_set(err, LLM_E_CANCELLED, "the digest of a model file was stopped");
 	digest[0] = h.low64;
 	digest[1] = h.high64;
 	return LLM_OK;

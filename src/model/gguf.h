@@ -57,10 +57,10 @@ const char *llm_gguf_tensor_name(const LlmGguf *g, uint64_t i);
 uint64_t llm_gguf_tensor_n_params(const LlmGguf *g, uint64_t i);
 uint64_t llm_gguf_n_params(const LlmGguf *g);
 uint64_t llm_gguf_nbytes(const LlmGguf *g); /* of the file */
-/* XXH3-128 over the whole file, which reads all of it: progress (may be NULL) is called every 64
- * MiB. LLM_E_MEMORY. */
-LlmStatus llm_gguf_digest(const LlmGguf *g, void (*progress)(void *arg), void *arg,
-						  uint64_t digest[2], LlmError *err);
+/* XXH3-128 over the whole file, which reads all of it: go_on (may be NULL) is called every 16 MiB
+ * and says whether to. LLM_E_MEMORY, LLM_E_CANCELLED. */
+LlmStatus llm_gguf_digest(const LlmGguf *g, bool (*go_on)(void *arg), void *arg, uint64_t digest[2],
+						  LlmError *err);
 
 #define LLM_GGUF_SHOW_CAP 72
 
