@@ -140,8 +140,7 @@ llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err)
 				"the system gave no huge pages to all weights, which costs up to 40%% "
 				"of the speed of decoding: look at free memory and at "
 				"/sys/kernel/mm/transparent_hugepage/enabled");
-	dev->ahead =
-		dev->weights.nbytes > sysconf(_SC_LEVEL3_CACHE_SIZE) ? LLM_FETCH_MEMORY : LLM_FETCH_FAR;
+	dev->ahead = llm_fetch_ahead((size_t) dev->weights.nbytes);
 	dev->limits = *limits;
 	dev->arena_nbytes = (size_t) (limits->n_acts + INTERNAL_ACTS) *
 							act_nbytes(dev, limits->max_rows, limits->max_cols) +

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tensor/dtype.h"
 #include "tensor/kv_spec.h"
@@ -28,11 +29,20 @@
 #define LLM_LANES 16   /* columns per panel, logical lanes of a sum */
 #define LLM_Q8_UNIT 64 /* activations per LlmQ8Unit = K per weight unit */
 
-/* Bytes that reads in order fetch ahead (qgemm_tile.h): into the first cache; into the second from the last
- * one; into the second from memory. */
+/* Bytes that reads in order fetch ahead (qgemm_tile.h): into the first cache; into the second from
+ * the last one; into the second from memory. */
 #define LLM_FETCH_NEAR 1024
 #define LLM_FETCH_FAR 8192
 #define LLM_FETCH_MEMORY 4096
+
+/* One of the latter two, for reads of nbytes again and again. */
+static inline size_t
+llm_fetch_ahead(size_t nbytes)
+{
+	long last = sysconf(_SC_LEVEL3_CACHE_SIZE);
+
+	return last > 0 && nbytes > (size_t) last ? LLM_FETCH_MEMORY : LLM_FETCH_FAR;
+}
 
 /* 64 activations of one row, K ascending: x = q * d per half of 32. The other fields are what the
  * products need of a half: the integer correction for weights stored with an offset, and d * sum(q)

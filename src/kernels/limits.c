@@ -2,7 +2,8 @@
  * kernels/limits.c - what this machine can do, measured: plain reads, int8 and float peaks.
  *
  * Bandwidth: every thread, or the first alone, sums its part of a block of huge pages, and fetches
- * ahead as the products of few rows do (qgemm_tile.h). Peaks: independent chains of the instruction
+ * ahead as the products of few rows do (qgemm_tile.h). Where the weights are larger than that block,
+ * as many bytes as they have are read too: what fits into the last cache is read faster. Peaks: independent chains of the instruction
  * that the best products use, nothing else, long enough to hide its latency.
  */
 #include "kernels/cpu_device.h"
@@ -37,7 +38,7 @@ typedef struct Peak
 #define KEEP(x) __asm__ volatile("" : "+r"(x))
 
 static uint64_t
-read_generic(const uint8_t *p, size_t n)
+read_generic(const uint8_t *p, size_t n, size_t ahead)
 {
 	uint64_t sum[4] = {0};
 
@@ -94,7 +95,7 @@ f32_generic(void)
 #define EACH_CHAIN _Pragma("GCC unroll 12") for (int j = 0; j < CHAINS; j++)
 
 AVX2 static uint64_t
-read_avx2(const uint8_t *p, size_t n)
+read_avx2(const uint8_t *p, size_t n, size_t ahead)
 {
 	__m256i sum[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
 					  _mm256_setzero_si256()};
@@ -105,7 +106,7 @@ read_avx2(const uint8_t *p, size_t n)
 		for (int j = 0; j < 128; j += 64)
 		{
 			__builtin_prefetch(p + i + LLM_FETCH_NEAR + j);
-			__builtin_prefetch(p + i + LLM_FETCH_FAR + j, 0, 2);
+			__builtin_prefetch(p + i + ahead + j, 0, 2);
 		}
 #pragma GCC unroll 4
 		for (int j = 0; j < 4; j++)
@@ -177,7 +178,7 @@ int8_amx(void)
 
 typedef struct Loops
 {
-	uint64_t (*read)(const uint8_t *p, size_t n);
+	uint64_t (*read)(const uint8_t *p, size_t n, size_t ahead);
 	Peak int8;
 	Peak amx; /* run NULL: there is none */
 	Peak f32;
@@ -206,6 +207,7 @@ typedef struct Job
 	const Peak *peak;    /* NULL: read */
 	const uint8_t *data; /* [nbytes] */
 	size_t nbytes;
+	size_t ahead;  /* see LlmGemm */
 	int n_workers; /* threads that take part, from the first */
 } Job;
 
@@ -229,7 +231,7 @@ job_run(void *arg, int tid, int n_threads)
 		job->peak->run();
 		return;
 	}
-	sum = job->loops->read(job->data + read_part(job) * (size_t) tid, read_part(job));
+	sum = job->loops->read(job->data + read_part(job) * (size_t) tid, read_part(job), job->ahead);
 	KEEP(sum);
 }
 
@@ -277,18 +279,26 @@ llm_cpu_limits_measure(LlmPool *pool, int64_t weight_nbytes, double seconds, Llm
 {
 	Loops loops = loops_of(llm_kernels_find(NULL)->isa);
 	bool small = weight_nbytes > 0 && weight_nbytes < READ_NBYTES;
-	size_t nbytes = (size_t) (small ? weight_nbytes : READ_NBYTES);
-	uint8_t *data = llm_block_create(nbytes);
-	Job read = {.loops = &loops, .data = data, .nbytes = nbytes, .n_workers = 1};
+	size_t all = (size_t) (weight_nbytes > 0 ? weight_nbytes : READ_NBYTES);
+	size_t nbytes = small ? all : (size_t) READ_NBYTES;
+	uint8_t *data = llm_block_create(all);
+	Job read = {
+		.loops = &loops, .data = data, .nbytes = nbytes, .ahead = LLM_FETCH_FAR, .n_workers = 1};
 
 	*out = (LlmMachineLimits){0};
 	if (data != NULL)
 	{
-		memset(data, 1, nbytes); /* untouched pages would all be one zero page */
+		memset(data, 1, all); /* untouched pages would all be one zero page */
 		out->read_one = limit_measure(pool, &read, (double) read_part(&read), seconds / 4);
 		read.n_workers = llm_pool_threads(pool);
 		out->read_all = limit_measure(pool, &read, (double) read_part(&read), seconds / 4);
-		llm_block_free(data, nbytes);
+		if (all > nbytes)
+		{
+			read.nbytes = all;
+			read.ahead = llm_fetch_ahead(all);
+			out->read_weights = limit_measure(pool, &read, (double) read_part(&read), seconds / 4);
+		}
+		llm_block_free(data, all);
 	}
 	out->int8_ops = peak_measure(pool, &loops.int8, seconds / 6);
 	out->amx_ops = peak_measure(pool, &loops.amx, seconds / 6);

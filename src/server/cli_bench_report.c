@@ -23,6 +23,7 @@ static const struct
 } limit_fields[] = {
 	{"read_bandwidth", offsetof(LlmMachineLimits, read_all)},
 	{"read_bandwidth_1", offsetof(LlmMachineLimits, read_one)},
+	{"read_bandwidth_weights", offsetof(LlmMachineLimits, read_weights)},
 	{"int8_ops", offsetof(LlmMachineLimits, int8_ops)},
 	{"amx_ops", offsetof(LlmMachineLimits, amx_ops)},
 	{"f32_ops", offsetof(LlmMachineLimits, f32_ops)},
@@ -211,6 +212,9 @@ limits_print(const LlmMachineLimits *m)
 		"Top/s",
 		1e-9 * m->read_all.best, 1e-9 * m->read_all.median, 1e-9 * m->read_one.best,
 		1e-9 * m->read_one.median, 1e-12 * m->int8_ops.best, 1e-12 * m->int8_ops.median);
+	if (m->read_weights.best > 0)
+		printf(", as many bytes as the weights %.1f (%.1f) GB/s", 1e-9 * m->read_weights.best,
+			   1e-9 * m->read_weights.median);
 	if (m->amx_ops.best > 0)
 		printf(", tiles %.2f (%.2f)", 1e-12 * m->amx_ops.best, 1e-12 * m->amx_ops.median);
 	printf("; f32 %.3f (%.3f)\n", 1e-12 * m->f32_ops.best, 1e-12 * m->f32_ops.median);
@@ -236,13 +240,14 @@ phase_json(const LlmBenchReport *r, const LlmBenchPhase *p)
 											"waited", o.waited, "bytes", o.nbytes, "ops", o.ops,
 											"roofline_seconds", op_roofline(r, &o)));
 	}
-	return json_pack("{s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "phase",
-					 p->batch == 0 ? "prefill" : "decode", "batch", p->batch == 0 ? 1 : p->batch,
-					 p->batch == 0 ? "prompt" : "depth", p->prompt, "shared", p->shared, "tokens",
-					 (json_int_t) p->tokens, "seconds", s, "tokens_per_second",
-					 (double) p->tokens / s, "best_tokens_per_second",
+	return json_pack("{s:s, s:i, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}",
+					 "phase", p->batch == 0 ? "prefill" : "decode", "batch",
+					 p->batch == 0 ? 1 : p->batch, p->batch == 0 ? "prompt" : "depth", p->prompt,
+					 "shared", p->shared, "tokens", (json_int_t) p->tokens, "seconds", s,
+					 "tokens_per_second", (double) p->tokens / s, "best_tokens_per_second",
 					 (double) p->tokens / p->seconds[0], "bandwidth_fraction",
-					 fraction(t.all.nbytes, s, r->limits.read_all.best), "int8_fraction",
+					 fraction(t.all.nbytes, s, r->limits.read_all.best), "weights_fraction",
+					 fraction(t.all.nbytes, s, r->limits.read_weights.best), "int8_fraction",
 					 fraction(t.all.ops, s, r->limits.int8_ops.best), "roofline_fraction",
 					 fraction(t.roofline, s, 1), "outside_seconds", t.outside, "ops", ops);
 }

@@ -13,10 +13,11 @@ typedef struct LlmLimit
 /* Bytes/s, and operations/s where a multiply-add counts as two; all threads unless said. */
 typedef struct LlmMachineLimits
 {
-	LlmLimit read_one; /* reads in order that fetch ahead, one thread */
-	LlmLimit read_all; /* the same, each thread its part */
-	LlmLimit int8_ops; /* the int8 vector instruction of the best products */
-	LlmLimit amx_ops;  /* int8 products of AMX tiles */
+	LlmLimit read_one;     /* reads in order that fetch ahead, one thread */
+	LlmLimit read_all;     /* the same, each thread its part */
+	LlmLimit read_weights; /* the same of as many bytes as a model's weights, if these are more */
+	LlmLimit int8_ops;     /* the int8 vector instruction of the best products */
+	LlmLimit amx_ops;      /* int8 products of AMX tiles */
 	LlmLimit f32_ops;
 } LlmMachineLimits;
 

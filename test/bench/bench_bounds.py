@@ -102,6 +102,9 @@ def fraction_bounds(r):
                     with_note(r.fraction(f'random1b-{kind}', 'decode 1 at 0', 'bandwidth_fraction'),
                               f"of {r.limit('read_bandwidth', 'random1b') / 1e9:.1f} GB/s" + with_int8(
                                   r.fraction(f'random1b-{kind}', 'decode 1 at 0', 'bandwidth_fraction', ours=KV8))), percent)
+        yield Bound(f'the same, 1.1B {kind.upper()}, of reads of as many bytes as its weights', None, None,
+                    with_note(r.fraction(f'random1b-{kind}', 'decode 1 at 0', 'weights_fraction'),
+                              f"of {r.limit('read_bandwidth_weights', f'random1b-{kind}') / 1e9:.1f} GB/s"), percent)
     vnni, amx = r.limit('int8_ops'), r.limit('amx_ops')
     for kind in ('q8_0', 'q4_0', 'q4_k'):
         figure, other = (r.fraction(f'random1b-{kind}', 'prefill 512', 'int8_fraction', ours=engine) for engine in OWN)

@@ -132,7 +132,7 @@ class Ours:
         if 'other processes take the cores' in run.stderr:
             self.limits['disturbed'] = True
         for point, phase in zip(group.points(), report['phases'], strict=True):
-            more = {key: phase[key] for key in ('bandwidth_fraction', 'int8_fraction', 'roofline_fraction')}
+            more = {key: phase[key] for key in ('bandwidth_fraction', 'weights_fraction', 'int8_fraction', 'roofline_fraction')}
             yield point, phase['tokens_per_second'], more
 
     def start(self):

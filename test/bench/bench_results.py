@@ -138,6 +138,7 @@ class Results:
         """Name, amount and median of each, as texts."""
         for name, key, family, unit, size in (
                 ('read, all threads, 256 MiB as 1.1B needs', 'read_bandwidth', 'random1b', 'GB/s', 1e9),
+                ('read, all threads, as many bytes as 1.1B has', 'read_bandwidth_weights', 'random1b', 'GB/s', 1e9),
                 ('read, one thread, 256 MiB', 'read_bandwidth_1', 'random1b', 'GB/s', 1e9),
                 ('read, all threads, as much as SmolLM2 needs', 'read_bandwidth', 'smollm2', 'GB/s', 1e9),
                 ('int8 peak, vector instructions', 'int8_ops', '', 'Top/s', 1e12),
