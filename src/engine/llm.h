@@ -336,7 +336,8 @@ int llm_engine_op_stats(LlmEngine *e, LlmEngineOpStat *out, int n, bool reset);
 /* Measure times as well, from the next step on; needs a resident model. */
 void llm_engine_op_times(LlmEngine *e, bool on);
 
-/* What this machine can do, measured now over about `seconds`. */
+/* What this machine can do, measured now over about `seconds`; with as much memory as the weights
+ * take, if there is twice that. */
 void llm_engine_measure(LlmEngine *e, double seconds, LlmMachineLimits *out);
 
 #endif

@@ -192,6 +192,5 @@ llm_cpu_blocks_set(LlmCpuDevice *dev, const LlmBatch *b)
 			block_add(dev, open, seq, r, end - r < most_run ? end - r : most_run);
 		}
 	}
-	if (dev->n_blocks < b->n_rows) /* else threads get even shares */
-		blocks_sort(dev, b);
+	blocks_sort(dev, b);
 }

@@ -14,8 +14,10 @@ LlmStatus llm_cpu_device_create(LlmPool *pool, const char *isa, LlmDevice **out,
  * for one sequence after the other. The bits are the same: for benchmarks and tests. */
 void llm_cpu_device_share(LlmDevice *dev, bool on);
 
-/* What this machine can do with its best ISA, measured now over about `seconds`. Reads are of as many
- * bytes as the weights have, so that as much comes from caches; of 256 MiB at most, or if that is 0. */
+/* What this machine can do with its best ISA, measured now over about `seconds`, or as long as a few
+ * reads take. They are of as many bytes as the weights have, so that as much comes from caches; of 256
+ * MiB at most, or if that is 0. Weights that are larger are read as a whole besides (read_weights), if
+ * half of the memory that is left suffices for a copy. */
 void llm_cpu_limits_measure(LlmPool *pool, int64_t weight_nbytes, double seconds,
 							LlmMachineLimits *out);
 

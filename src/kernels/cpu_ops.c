@@ -8,7 +8,6 @@
 #define GATE_UNITS 4  /* of columns in one turn of product and gate */
 #define GATE_ROWS 256 /* its rows: the floats stay in the second cache */
 
-#define FEW_ROWS 24                          /* whose products threads share as they come */
 #define ITEM_NBYTES ((size_t) 32 << 10)      /* weights of an item: 2 us from memory */
 #define TAKEN_BY_OTHERS ((uint64_t) 1 << 32) /* see Turn */
 
@@ -119,6 +118,8 @@ turn_items(const LlmCpuOp *op, int tid, int n_threads)
 	{
 		t.n_panels = (int32_t) (ITEM_NBYTES * (size_t) l->n_panels / l->nbytes);
 		t.n_panels = t.n_panels > 1 ? t.n_panels : 1;
+		if ((l->forms & LLM_ACT_F32) != 0) /* products of floats take two panels at a time */
+			t.n_panels += t.n_panels % 2;
 		t.n = (l->n_panels + t.n_panels - 1) / t.n_panels;
 	}
 	else
@@ -189,7 +190,7 @@ llm_cpu_run_linear(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 						 .ahead = dev->ahead};
 	Turn t;
 
-	if (in.n_rows > FEW_ROWS)
+	if (in.n_rows > LLM_GEMM_FEW_ROWS)
 	{
 		llm_linear_run(dev->kernels, l, &in, llm_linear_share(l, tid, n_threads),
 					   llm_linear_share(l, tid + 1, n_threads), op->out->f, op->out->ld);
@@ -276,7 +277,7 @@ llm_cpu_run_linear_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 	float *y = dev->scratch[tid].sums.o;
 	Turn t = turn_begin(dev, op, tid, n_threads);
 
-	if (in->rows <= FEW_ROWS)
+	if (in->rows <= LLM_GEMM_FEW_ROWS)
 	{
 		while (turn_take(&t))
 			gate_units(dev, op, &rows, 0, t.item, 1, t.next, y);

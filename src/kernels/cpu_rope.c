@@ -111,7 +111,7 @@ lines_end(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
 	return slot[r] / LLM_KV_LANES != slot[r + 1] / LLM_KV_LANES;
 }
 
-/* Items of a row that a thread takes at a time: some heads of one row, or all of some rows. */
+/* Items that a thread takes at a time: some heads, or all of some rows. */
 static int32_t
 items_take(int32_t n, int32_t per_row, int n_threads)
 {

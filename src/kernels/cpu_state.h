@@ -185,7 +185,7 @@ LlmStatus llm_cpu_step_wait(LlmDevice *d, uint64_t step, LlmStepOut *out, LlmErr
 
 /* ---- cpu_blocks.c ---- */
 
-/* Cut a checked batch into blocks and runs; blocks that threads take as they come cost less and less. */
+/* Cut a checked batch into blocks and runs; blocks cost less and less. */
 void llm_cpu_blocks_set(LlmCpuDevice *dev, const LlmBatch *b);
 
 /* ---- cpu_record.c: the recording half of LlmDeviceOps ---- */

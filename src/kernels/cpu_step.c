@@ -6,7 +6,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/clock.h"
 #include "core/log.h"
@@ -140,7 +139,7 @@ llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err)
 				"the system gave no huge pages to all weights, which costs up to 40%% "
 				"of the speed of decoding: look at free memory and at "
 				"/sys/kernel/mm/transparent_hugepage/enabled");
-	dev->ahead = llm_fetch_ahead((size_t) dev->weights.nbytes);
+	dev->ahead = llm_weight_ahead((size_t) dev->weights.nbytes);
 	dev->limits = *limits;
 	dev->arena_nbytes = (size_t) (limits->n_acts + INTERNAL_ACTS) *
 							act_nbytes(dev, limits->max_rows, limits->max_cols) +

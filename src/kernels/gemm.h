@@ -11,8 +11,8 @@ void llm_gemm_quant_avx2(const LlmGemm *g);
 void llm_gemm_float_avx2(const LlmGemm *g);
 void llm_gemm_quant_avx512(const LlmGemm *g);
 void llm_gemm_float_avx512(const LlmGemm *g);
-/* Rows from which on products read tiles; 24 are two AVX-512 tiles of one panel, and faster so. */
-#define LLM_GEMM_AMX_ROWS 25
+/* Rows from which on products read tiles; fewer are two AVX-512 tiles of one panel, and faster so. */
+#define LLM_GEMM_AMX_ROWS (LLM_GEMM_FEW_ROWS + 1)
 /* The system must have granted the tile registers to this process. */
 void llm_gemm_quant_amx(const LlmGemm *g);
 #endif

@@ -21,7 +21,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "tensor/dtype.h"
 #include "tensor/kv_spec.h"
@@ -35,14 +34,7 @@
 #define LLM_FETCH_FAR 8192
 #define LLM_FETCH_MEMORY 4096
 
-/* One of the latter two, for reads of nbytes again and again. */
-static inline size_t
-llm_fetch_ahead(size_t nbytes)
-{
-	long last = sysconf(_SC_LEVEL3_CACHE_SIZE);
-
-	return last > 0 && nbytes > (size_t) last ? LLM_FETCH_MEMORY : LLM_FETCH_FAR;
-}
+#define LLM_GEMM_FEW_ROWS 24 /* rows of products that are bound by reading the weights */
 
 /* 64 activations of one row, K ascending: x = q * d per half of 32. The other fields are what the
  * products need of a half: the integer correction for weights stored with an offset, and d * sum(q)

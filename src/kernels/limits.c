@@ -3,8 +3,9 @@
  *
  * Bandwidth: every thread, or the first alone, sums its part of a block of huge pages, and fetches
  * ahead as the products of few rows do (qgemm_tile.h). Where the weights are larger than that block,
- * as many bytes as they have are read too: what fits into the last cache is read faster. Peaks: independent chains of the instruction
- * that the best products use, nothing else, long enough to hide its latency.
+ * as many bytes as they have are read too: what fits into the last cache is read faster. Peaks:
+ * independent chains of the instruction that the best products use, nothing else, long enough to hide
+ * its latency.
  */
 #include "kernels/cpu_device.h"
 
@@ -14,7 +15,7 @@
 
 #include "core/clock.h"
 #include "core/mem.h"
-#include "kernels/kernels.h"
+#include "kernels/linear.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -25,6 +26,7 @@
 #define READ_NBYTES ((int64_t) 256 << 20)
 #define TURNS 20000 /* of a peak loop between looks at the clock */
 #define CHAINS 12   /* independent accumulators */
+#define RUNS_MIN 5
 #define RUNS_MAX 256
 
 /* A loop and the operations of one call. */
@@ -259,7 +261,7 @@ limit_measure(LlmPool *pool, Job *job, double amount, double seconds)
 		end = llm_clock_seconds();
 		times[n++] = end - t;
 		t = end;
-	} while (n < RUNS_MAX && t - start < seconds);
+	} while (n < RUNS_MIN || (n < RUNS_MAX && t - start < seconds));
 	qsort(times, (size_t) n, sizeof(times[0]), double_cmp);
 	return (LlmLimit){amount / times[0], amount / times[n / 2]};
 }
@@ -274,32 +276,38 @@ peak_measure(LlmPool *pool, const Peak *peak, double seconds)
 	return limit_measure(pool, &job, peak->ops, seconds);
 }
 
+/* Reads of nbytes by the first n_workers threads; 0 without memory for them. */
+static LlmLimit
+read_measure(LlmPool *pool, const Loops *loops, size_t nbytes, size_t ahead, int n_workers,
+			 double seconds)
+{
+	uint8_t *data = llm_block_create(nbytes);
+	Job read = {
+		.loops = loops, .data = data, .nbytes = nbytes, .ahead = ahead, .n_workers = n_workers};
+	LlmLimit limit;
+
+	if (data == NULL)
+		return (LlmLimit){0};
+	memset(data, 1, nbytes); /* untouched pages would all be one zero page */
+	limit = limit_measure(pool, &read, (double) read_part(&read), seconds);
+	llm_block_free(data, nbytes);
+	return limit;
+}
+
 void
 llm_cpu_limits_measure(LlmPool *pool, int64_t weight_nbytes, double seconds, LlmMachineLimits *out)
 {
 	Loops loops = loops_of(llm_kernels_find(NULL)->isa);
 	bool small = weight_nbytes > 0 && weight_nbytes < READ_NBYTES;
-	size_t all = (size_t) (weight_nbytes > 0 ? weight_nbytes : READ_NBYTES);
-	size_t nbytes = small ? all : (size_t) READ_NBYTES;
-	uint8_t *data = llm_block_create(all);
-	Job read = {
-		.loops = &loops, .data = data, .nbytes = nbytes, .ahead = LLM_FETCH_FAR, .n_workers = 1};
+	size_t nbytes = (size_t) (small ? weight_nbytes : READ_NBYTES);
+	int n = llm_pool_threads(pool);
 
 	*out = (LlmMachineLimits){0};
-	if (data != NULL)
-	{
-		memset(data, 1, all); /* untouched pages would all be one zero page */
-		out->read_one = limit_measure(pool, &read, (double) read_part(&read), seconds / 4);
-		read.n_workers = llm_pool_threads(pool);
-		out->read_all = limit_measure(pool, &read, (double) read_part(&read), seconds / 4);
-		if (all > nbytes)
-		{
-			read.nbytes = all;
-			read.ahead = llm_fetch_ahead(all);
-			out->read_weights = limit_measure(pool, &read, (double) read_part(&read), seconds / 4);
-		}
-		llm_block_free(data, all);
-	}
+	out->read_one = read_measure(pool, &loops, nbytes, LLM_FETCH_FAR, 1, seconds / 4);
+	out->read_all = read_measure(pool, &loops, nbytes, LLM_FETCH_FAR, n, seconds / 4);
+	if (weight_nbytes > READ_NBYTES && weight_nbytes < llm_memory_available() / 2)
+		out->read_weights = read_measure(pool, &loops, (size_t) weight_nbytes,
+										 llm_weight_ahead((size_t) weight_nbytes), n, seconds / 4);
 	out->int8_ops = peak_measure(pool, &loops.int8, seconds / 6);
 	out->amx_ops = peak_measure(pool, &loops.amx, seconds / 6);
 	out->f32_ops = peak_measure(pool, &loops.f32, seconds / 6);

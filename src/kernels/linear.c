@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "core/mem.h"
 #include "kernels/panel.h"
@@ -43,6 +44,14 @@ store_alloc(LlmWeightStore *store, size_t nbytes)
 	c->used += nbytes;
 	store->nbytes += (int64_t) nbytes;
 	return p;
+}
+
+size_t
+llm_weight_ahead(size_t nbytes)
+{
+	long last = sysconf(_SC_LEVEL3_CACHE_SIZE); /* 0 or -1 when the system does not tell */
+
+	return last > 0 && nbytes > (size_t) last ? LLM_FETCH_MEMORY : LLM_FETCH_FAR;
 }
 
 bool

@@ -48,6 +48,9 @@ LlmStatus llm_linear_create(LlmWeightStore *store, LlmPool *pool, const LlmWeigh
 							int n_parts, const LlmLinearSpec *spec, LlmLinear **out, LlmError *err);
 /* Whether huge pages lie behind all weights, as far as the system can tell; they are asked for again. */
 bool llm_weight_store_huge(const LlmWeightStore *store);
+/* How far ahead products of few rows fetch weights of so many bytes in all: LLM_FETCH_FAR, or
+ * LLM_FETCH_MEMORY when the last cache does not hold them. */
+size_t llm_weight_ahead(size_t nbytes);
 /* Free all linears of the store; it can be used again. */
 void llm_weight_store_fini(LlmWeightStore *store);
 

@@ -15,11 +15,11 @@
  * measured on Granite Rapids:
  *
  *   - Near tile instructions, multiplying and converting run on one port of two, adding on both. So
- *     products are added to the bits of the float 3 * 2^22: the sums are floats already, too large
- *     by that number; subtracting it is exact, as sums are below 2^22 whatever the operands.
+ *     the bits of the float 3 * 2^22 are added to the sums: they are floats then, too large by that
+ *     number; subtracting it is exact, as sums are below 2^22 whatever the operands.
  *   - Vector instructions wait for tile stores, and these for them: two products before two scalings
- *     cost less than one by one. To add the bits then, rather than load them into the tile before, is
- *     another addition and one load of a tile less: faster too. With minima or scales of 16, whose
+ *     cost less than one by one. To add the bits after the product is one more addition and one load
+ *     of a tile less than to begin it with them: faster too. With minima or scales of 16, whose
  *     scaling is longer, both are slower.
  *   - A tile is best stored long after its product, just before the tile is needed again. So
  *     products run one unit ahead of the scaling, across the ends of panels and rows.

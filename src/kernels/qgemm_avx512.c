@@ -9,6 +9,7 @@
 #include "kernels/unpack_avx512.h"
 
 #define QTILE_ROWS 12
+_Static_assert(2 * QTILE_ROWS == LLM_GEMM_FEW_ROWS, "few rows are two tiles of one panel");
 #define QTILE_COLS 2
 #define QTILE_WIDE_ROWS 6
 #define QTILE_SHAPES_LOW(X) X(1, 1) X(2, 1) X(3, 1) X(4, 1) X(5, 1) X(6, 1) X(7, 1) X(8, 1)

@@ -64,6 +64,9 @@ def loads(lines, engine, threads, models):
 def show_loads(r, name):
     for there, what in ((True, 'memory there'), (False, 'as it comes')):
         times = [line['seconds'] for line in r.loads(name, there)]
+        tried = len(r.of('load', file=name))
+        if there and not times and tried:
+            print(f'{name}: none of {tried} loads counts, memory was never there')
         if times:
             nbytes, = {line['bytes'] for line in r.of('load', file=name)}
             print(f'{name}: {statistics.median(times):.2f} s to the first token, {what}, {1e9 * statistics.median(times) / nbytes:.2f}'

@@ -10,6 +10,7 @@ supervisor, or of the bare engine; as the median of the ratios of the rounds.
 """
 import argparse
 import concurrent.futures
+import contextlib
 import csv
 import glob
 import os
@@ -19,7 +20,7 @@ import threading
 import time
 
 import bench_lines
-from bench_engines import Failed, Ours
+from bench_engines import PATIENCE, Failed, Ours
 from bench_machine import touch_memory
 from bench_prompts import table_prompts
 from bench_results import interval
@@ -27,7 +28,7 @@ from bench_results import interval
 TOKENS = 16
 WARM_ROWS = 96  # before all, so that both have touched their memory
 SWAP = 0.25  # seconds
-PATIENCE = 130  # seconds; then what both sides have done counts
+LONGEST = 130  # seconds; then what both sides have done counts
 
 
 def cpu_seconds(pid):
@@ -62,17 +63,23 @@ class Session:
 
     def ask(self, sql):
         """Lines of the answer."""
-        self.process.stdin.write(sql + '\n\\echo end\n')
-        self.process.stdin.flush()
-        lines = []
-        for line in self.process.stdout:
-            if line == 'end\n':
-                return lines
-            lines.append(line.rstrip('\n'))
+        timer = threading.Timer(PATIENCE, self.process.kill)
+        timer.start()
+        try:
+            self.process.stdin.write(sql + '\n\\echo end\n')
+            self.process.stdin.flush()
+            lines = []
+            for line in self.process.stdout:
+                if line == 'end\n':
+                    return lines
+                lines.append(line.rstrip('\n'))
+        finally:
+            timer.cancel()
         raise Failed(f'psql ended with status {self.process.wait()}')
 
     def close(self):
-        self.process.stdin.close()
+        with contextlib.suppress(OSError):  # it has ended
+            self.process.stdin.close()
         self.process.wait()
 
     def table(self, number):
@@ -94,7 +101,14 @@ class Side:
         self.name, self.table, self.pids = name, table, pids
         self.rounds = []  # (seconds, CPU seconds of each process) of each
 
-    def run(self, is_enough):
+    def run(self, is_enough, over):
+        try:
+            self.tables(is_enough)
+        except BaseException:
+            over.set()  # the other side does not go on alone
+            raise
+
+    def tables(self, is_enough):
         self.table(0)
         number = 0
         while not is_enough():
@@ -114,26 +128,32 @@ def swap_cores(sides, until):
     while not until.wait(SWAP):
         halves.reverse()
         for side, half in zip(sides, halves):
-            for task in os.listdir(f"/proc/{side.pids['engine']}/task"):
-                os.sched_setaffinity(int(task), half)
+            with contextlib.suppress(FileNotFoundError):
+                for task in os.listdir(f"/proc/{side.pids['engine']}/task"):
+                    with contextlib.suppress(ProcessLookupError):  # a thread that has ended
+                        os.sched_setaffinity(int(task), half)
 
 
 def run_both(sides, rounds):
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + LONGEST
     over = threading.Event()
 
     def is_enough():
         done = min(len(side.rounds) for side in sides)
-        return done >= rounds or (done > 0 and time.monotonic() > end)
+        return over.is_set() or done >= rounds or (done > 0 and time.monotonic() > end)
 
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         swap = pool.submit(swap_cores, sides, over)
         try:
-            for future in [pool.submit(side.run, is_enough) for side in sides]:
+            for future in [pool.submit(side.run, is_enough, over) for side in sides]:
                 future.result()
         finally:
             over.set()
         swap.result()
+    done = min(len(side.rounds) for side in sides)
+    for side in sides:
+        del side.rounds[done:]  # what the faster side did besides
+    return done
 
 
 def show(sides, rows, rounds):
@@ -160,14 +180,15 @@ def main():
     bare.start()
     sides = [Side('sql', session.table, session.pids),
              Side('engine', lambda number: bare.table(prompts_of(number, args.rows), TOKENS, ''), {'engine': bare.process.pid})]
-    run_both(sides, args.rounds)
-    bare.close()
-    session.close()
+    try:
+        rounds = run_both(sides, args.rounds)
+    finally:
+        bare.close()
+        session.close()
     lines = bench_lines.Lines(args.out)
     lines.forget('sql')
-    rounds = min(len(side.rounds) for side in sides)
     for side in sides:
-        for number, (seconds, cpu) in enumerate(side.rounds[:rounds], 1):
+        for number, (seconds, cpu) in enumerate(side.rounds, 1):
             lines.note('sql', 'table', engine='llm_infer', file='smollm2-q4_1', threads=args.threads, round=number,
                        rows=args.rows, through=side.name, settings='', rows_per_second=args.rows / seconds,
                        cpu_seconds=sum(cpu.values()), cpu_of=cpu)

@@ -271,6 +271,7 @@ test_bench(void **state)
 		assert_string_not_equal(name, "linear"); /* every product has a role */
 	}
 	assert_true(number(report, "read_bandwidth") >= number(report, "read_bandwidth_median"));
+	assert_true(number(report, "read_bandwidth_weights") == 0); /* they are few */
 	json_decref(report);
 }
 

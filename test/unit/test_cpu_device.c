@@ -286,6 +286,86 @@ test_life(void **state)
 	machine_close(&m);
 }
 
+#define IN 512
+#define BETWEEN 640 /* 10 units of columns with a gate */
+#define OUT 1003    /* some 20 items, a ragged panel */
+
+/* Logits of n rows after a product with a gate and one without, whose items threads take as they come. */
+static void
+items_run(Machine *m, Run *r, LlmLinear *const l[3], const LlmNorm *norm, int32_t n, float *out)
+{
+	const LlmDeviceOps *ops = m->dev->ops;
+	LlmAct x, h, f, logits, none = {0};
+	LlmSampling sampling = {r->rows, n};
+	LlmStepOut got = {.rows = r->picks};
+	LlmError err;
+	uint64_t step;
+
+	r->len[0] = 0;
+	step_begin_batch(r);
+	step_add(r, 0, n);
+	assert_int_equal(ops->step_begin(m->dev, &r->b, &err), LLM_OK);
+	x = ops->act_create(m->dev, LLM_ACT_F32, n, IN);
+	h = ops->act_create(m->dev, LLM_ACT_F32 | LLM_ACT_Q8, n, IN);
+	f = ops->act_create(m->dev, LLM_ACT_F32 | LLM_ACT_Q8, n, BETWEEN);
+	logits = ops->act_create(m->dev, LLM_ACT_F32, n, OUT);
+	ops->embed(m->dev, l[0], x);
+	ops->norm(m->dev, x, none, norm, h);
+	ops->linear(m->dev, h, l[1], LLM_EPI_SILU_GATE, f);
+	ops->linear(m->dev, f, l[2], LLM_EPI_NONE, logits);
+	ops->sample(m->dev, logits, &sampling);
+	assert_int_equal(ops->step_end(m->dev, &step, &err), LLM_OK);
+	assert_int_equal(ops->step_wait(m->dev, step, &got, &err), LLM_OK);
+	for (int32_t i = 0; i < n; i++)
+		memcpy(out + (size_t) i * OUT, got.logits + (size_t) i * (size_t) got.ld_logits,
+			   OUT * sizeof(float));
+}
+
+/* Threads that take each other's items make every output, and the same: more threads than cores, so
+ * that some come late. */
+static void
+test_items_taken(void **state)
+{
+	static const LlmDtype types[][2] = {{LLM_DTYPE_Q8_0, LLM_DTYPE_Q8_0},
+										{LLM_DTYPE_F32, LLM_DTYPE_F32}};
+	static const int32_t rows[] = {1, 24};
+	static float want[24 * OUT], got[24 * OUT], weight[IN];
+
+	(void) state;
+	for (int i = 0; i < IN; i++)
+		weight[i] = 1.0f;
+	for (int c = 0; c < 4; c++)
+		for (int n_threads = 1; n_threads <= 5; n_threads += 2)
+		{
+			const LlmDtype *type = types[c / 2];
+			LlmNorm norm = {weight, 1e-5f};
+			LlmDeviceLimits limits;
+			LlmLinear *l[3];
+			LlmError err;
+			Machine m;
+			Run *r;
+
+			machine_open(&m, &graphs[0], NULL, n_threads);
+			limits = limits_of(&m);
+			limits.max_cols = 2 * BETWEEN;
+			limits.vocab_size = OUT;
+			assert_int_equal(m.dev->ops->limits_set(m.dev, &limits, &err), LLM_OK);
+			l[0] = linear(&m, type, (int32_t[]){VOCAB}, 1, IN, true);
+			l[1] = linear(&m, type, (int32_t[]){BETWEEN, BETWEEN}, 2, IN, false);
+			l[2] = linear(&m, type, (int32_t[]){OUT}, 1, BETWEEN, false);
+			r = run_create(&m, 1);
+			items_run(&m, r, l, &norm, rows[c % 2], n_threads == 1 ? want : got);
+			for (int i = 0; n_threads > 1 && i < 100; i++)
+			{
+				memset(got, 0xFF, sizeof(got));
+				items_run(&m, r, l, &norm, rows[c % 2], got);
+				assert_memory_equal(got, want, (size_t) rows[c % 2] * OUT * sizeof(float));
+			}
+			free(r);
+			machine_close(&m);
+		}
+}
+
 static void
 test_limits_measure(void **state)
 {
@@ -300,6 +380,9 @@ test_limits_measure(void **state)
 	assert_true(limits.read_all.best >= limits.read_all.median);
 	assert_true(limits.int8_ops.median > 1e8 && limits.f32_ops.median > 1e7);
 	assert_true((limits.amx_ops.best > 0) == (strcmp(llm_kernels_find(NULL)->isa, "amx") == 0));
+	assert_true(limits.read_weights.best == 0);
+	llm_cpu_limits_measure(pool, 257 << 20, 0.02, &limits);
+	assert_true(limits.read_weights.median > 1e8 && limits.read_all.median > 1e8);
 	llm_pool_free(pool);
 }
 
@@ -310,7 +393,7 @@ main(void)
 		cmocka_unit_test(test_embed_vector),   cmocka_unit_test(test_bad_batches),
 		cmocka_unit_test(test_bad_ops),        cmocka_unit_test(test_gate),
 		cmocka_unit_test(test_bad_weights),    cmocka_unit_test(test_life),
-		cmocka_unit_test(test_limits_measure),
+		cmocka_unit_test(test_limits_measure), cmocka_unit_test(test_items_taken),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,7 +73,7 @@ assert_steps_same(const Run *a, const Run *b)
 							(size_t) (kins[s].n * N_STEPS * VOCAB) * sizeof(float));
 }
 
-/* Blocks of the last step that span sequences. */
+/* Blocks of the last step that span sequences; the costly ones come first. */
 static int
 blocks_shared(const Machine *m)
 {
@@ -81,7 +81,10 @@ blocks_shared(const Machine *m)
 	int n = 0;
 
 	for (int32_t i = 0; i < dev->n_blocks; i++)
+	{
 		n += dev->blocks[i].n_runs > 1;
+		assert_true(i == 0 || dev->blocks[i - 1].cost >= dev->blocks[i].cost);
+	}
 	return n;
 }
 
