@@ -18,7 +18,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,6 +29,7 @@
 #endif
 
 #include "core/clock.h"
+#include "core/thread.h"
 
 #define SPIN_NS 20000
 #define SPIN_CALM_NS 60000 /* between runs, when others leave the cores alone */
@@ -158,16 +158,12 @@ static bool
 start_thread(LlmPool *pool, int tid)
 {
 	ThreadStart *start = malloc(sizeof(*start));
-	sigset_t all, old;
 	int rc;
 
 	if (start == NULL)
 		return false;
 	*start = (ThreadStart){pool, tid};
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&pool->threads[tid], NULL, thread_main, start);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	rc = llm_thread_create(&pool->threads[tid], thread_main, start);
 	if (rc != 0)
 		free(start);
 	return rc == 0;

@@ -6,8 +6,9 @@
  */
 #include "engine/file_digest.h"
 
-#include <signal.h>
 #include <string.h>
+
+#include "core/thread.h"
 
 static bool
 go_on(void *arg)
@@ -31,14 +32,10 @@ LlmStatus
 llm_file_digest_begin(LlmFileDigest *d, const LlmGguf *g, void (*progress)(void *arg), void *arg,
 					  LlmError *err)
 {
-	sigset_t all, old;
 	int rc;
 
 	*d = (LlmFileDigest){.g = g, .progress = progress, .arg = arg};
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&d->thread, NULL, thread_main, d);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	rc = llm_thread_create(&d->thread, thread_main, d);
 	if (rc != 0)
 		return llm_error_set(err, LLM_E_MEMORY, "cannot start a thread for a digest: %s",
 							 strerror(rc));

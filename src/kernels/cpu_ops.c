@@ -107,12 +107,16 @@ typedef struct Turn
 	const uint8_t *next; /* weights that the thread will most likely read after the item */
 } Turn;
 
-/* The items of a product; those with a gate are its units. */
+/* Before the first item of a product; those with a gate are its units. */
 static Turn
-turn_items(const LlmCpuOp *op, int tid, int n_threads)
+turn_begin(LlmCpuScratch *scratch, const LlmCpuOp *op, int tid, int n_threads)
 {
 	const LlmLinear *l = op->linear;
-	Turn t = {.op = op, .tid = tid, .n_threads = n_threads, .n_panels = LLM_Q8_UNIT / LLM_LANES};
+	Turn t = {.scratch = scratch,
+			  .op = op,
+			  .tid = tid,
+			  .n_threads = n_threads,
+			  .n_panels = LLM_Q8_UNIT / LLM_LANES};
 
 	if (op->run != llm_cpu_run_linear_gate)
 	{
@@ -129,15 +133,6 @@ turn_items(const LlmCpuOp *op, int tid, int n_threads)
 	return t;
 }
 
-static Turn
-turn_begin(const LlmCpuDevice *dev, const LlmCpuOp *op, int tid, int n_threads)
-{
-	Turn t = turn_items(op, tid, n_threads);
-
-	t.scratch = dev->scratch;
-	return t;
-}
-
 /* What comes after the item: the next one of the share, or the first one of the thread's next product. */
 static const uint8_t *
 turn_next(const Turn *t)
@@ -148,7 +143,7 @@ turn_next(const Turn *t)
 		return llm_linear_panel(t->op->linear, (t->item + 1) * t->n_panels);
 	if (t->op->after == NULL)
 		return NULL;
-	after = turn_items(t->op->after, t->tid, t->n_threads);
+	after = turn_begin(t->scratch, t->op->after, t->tid, t->n_threads);
 	return llm_linear_panel(after.op->linear, (int32_t) after.begin * after.n_panels);
 }
 
@@ -196,7 +191,7 @@ llm_cpu_run_linear(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 					   llm_linear_share(l, tid + 1, n_threads), op->out->f, op->out->ld);
 		return;
 	}
-	t = turn_begin(dev, op, tid, n_threads);
+	t = turn_begin(dev->scratch, op, tid, n_threads);
 	while (turn_take(&t))
 	{
 		int32_t begin = t.item * t.n_panels, end = begin + t.n_panels;
@@ -275,7 +270,7 @@ llm_cpu_run_linear_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 						   .n_rows = in->rows,
 						   .ahead = dev->ahead};
 	float *y = dev->scratch[tid].sums.o;
-	Turn t = turn_begin(dev, op, tid, n_threads);
+	Turn t = turn_begin(dev->scratch, op, tid, n_threads);
 
 	if (in->rows <= LLM_GEMM_FEW_ROWS)
 	{

@@ -276,22 +276,23 @@ peak_measure(LlmPool *pool, const Peak *peak, double seconds)
 	return limit_measure(pool, &job, peak->ops, seconds);
 }
 
-/* Reads of nbytes by the first n_workers threads; 0 without memory for them. */
-static LlmLimit
-read_measure(LlmPool *pool, const Loops *loops, size_t nbytes, size_t ahead, int n_workers,
-			 double seconds)
+/* Reads of nbytes by one thread, unless that is NULL, and by all, over about `seconds` each; nothing
+ * without memory for them. */
+static void
+reads_measure(LlmPool *pool, const Loops *loops, size_t nbytes, size_t ahead, double seconds,
+			  LlmLimit *one, LlmLimit *all)
 {
 	uint8_t *data = llm_block_create(nbytes);
-	Job read = {
-		.loops = loops, .data = data, .nbytes = nbytes, .ahead = ahead, .n_workers = n_workers};
-	LlmLimit limit;
+	Job read = {.loops = loops, .data = data, .nbytes = nbytes, .ahead = ahead, .n_workers = 1};
 
 	if (data == NULL)
-		return (LlmLimit){0};
+		return;
 	memset(data, 1, nbytes); /* untouched pages would all be one zero page */
-	limit = limit_measure(pool, &read, (double) read_part(&read), seconds);
+	if (one != NULL)
+		*one = limit_measure(pool, &read, (double) read_part(&read), seconds);
+	read.n_workers = llm_pool_threads(pool);
+	*all = limit_measure(pool, &read, (double) read_part(&read), seconds);
 	llm_block_free(data, nbytes);
-	return limit;
 }
 
 void
@@ -300,14 +301,13 @@ llm_cpu_limits_measure(LlmPool *pool, int64_t weight_nbytes, double seconds, Llm
 	Loops loops = loops_of(llm_kernels_find(NULL)->isa);
 	bool small = weight_nbytes > 0 && weight_nbytes < READ_NBYTES;
 	size_t nbytes = (size_t) (small ? weight_nbytes : READ_NBYTES);
-	int n = llm_pool_threads(pool);
 
 	*out = (LlmMachineLimits){0};
-	out->read_one = read_measure(pool, &loops, nbytes, LLM_FETCH_FAR, 1, seconds / 4);
-	out->read_all = read_measure(pool, &loops, nbytes, LLM_FETCH_FAR, n, seconds / 4);
+	reads_measure(pool, &loops, nbytes, LLM_FETCH_FAR, seconds / 4, &out->read_one, &out->read_all);
 	if (weight_nbytes > READ_NBYTES && weight_nbytes < llm_memory_available() / 2)
-		out->read_weights = read_measure(pool, &loops, (size_t) weight_nbytes,
-										 llm_weight_ahead((size_t) weight_nbytes), n, seconds / 4);
+		reads_measure(pool, &loops, (size_t) weight_nbytes,
+					  llm_weight_ahead((size_t) weight_nbytes), seconds / 4, NULL,
+					  &out->read_weights);
 	out->int8_ops = peak_measure(pool, &loops.int8, seconds / 6);
 	out->amx_ops = peak_measure(pool, &loops.amx, seconds / 6);
 	out->f32_ops = peak_measure(pool, &loops.f32, seconds / 6);

@@ -64,7 +64,7 @@ def loads(lines, engine, threads, models):
 def show_loads(r, name):
     for there, what in ((True, 'memory there'), (False, 'as it comes')):
         times = [line['seconds'] for line in r.loads(name, there)]
-        tried = len(r.of('load', file=name))
+        tried = sum('touch' in line for line in r.of('load', file=name))
         if there and not times and tried:
             print(f'{name}: none of {tried} loads counts, memory was never there')
         if times:
