@@ -141,6 +141,7 @@ typedef struct LlmCpuDevice
 	size_t scratch_nbytes;
 	int32_t max_q;             /* query vectors of an attention item that scratch can hold */
 	int32_t max_o;             /* floats of scratch o */
+	int32_t max_parts;         /* floats of scratch parts.o */
 	LlmCpuScratch *scratch;    /* [n_threads] */
 	LlmSampleOut *picks;       /* [max_out] */
 	LlmCpuOp *ops;             /* [LLM_CPU_OPS_MAX] */
@@ -214,7 +215,7 @@ void llm_cpu_run_quantise(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_thread
 void llm_cpu_run_gather(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
 void llm_cpu_run_sample(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
 
-/* ---- cpu_rope.c, cpu_attn.c: the phases of attention ---- */
+/* ---- cpu_rope.c, cpu_attn.c, cpu_attn_shares.c: the phases of attention ---- */
 
 void llm_cpu_run_rope_table(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);
 void llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads);

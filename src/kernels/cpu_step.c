@@ -98,6 +98,7 @@ scratch_create(LlmCpuDevice *dev)
 		return false;
 	dev->max_q = (int32_t) max_q;
 	dev->max_o = (int32_t) max_o;
+	dev->max_parts = LLM_CPU_PART_FLOATS;
 	for (int i = 0; i < n_threads; i++)
 	{
 		LlmCpuScratch *s = &dev->scratch[i];

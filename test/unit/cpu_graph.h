@@ -1,6 +1,7 @@
 /*
  * cpu_graph.h - a small random graph of the llama kind on a CPU device, and runs of its sequences
- * in any cut and mix, for the tests of the device. Include after cmocka.h.
+ * in any cut and mix, for the tests of the device. Include after cmocka.h; who needs longer sequences or
+ * more of them defines STRIDE and MAX_SEQS before.
  */
 #ifndef LLM_TEST_CPU_GRAPH_H
 #define LLM_TEST_CPU_GRAPH_H
@@ -20,10 +21,14 @@
 #define KV_HEADS 2
 #define VOCAB 75
 #define LAYERS 2
-#define MAX_TOKENS 150
-#define MAX_SEQS 8
+#ifndef STRIDE
 #define STRIDE 3 /* pages of a sequence */
-#define N_PAGES 30
+#endif
+#ifndef MAX_SEQS
+#define MAX_SEQS 8
+#endif
+#define MAX_TOKENS (64 * STRIDE - 42)
+#define N_PAGES (MAX_SEQS * STRIDE + 6)
 
 /* ---- a model ---- */
 
@@ -235,7 +240,7 @@ typedef struct Run
 {
 	Machine *m;
 	int32_t len[MAX_SEQS]; /* tokens stored */
-	int32_t page_mul;      /* pages are handed out in this order */
+	int32_t page_mul;      /* pages are handed out in this order; coprime to N_PAGES - 1 */
 	int32_t tables[MAX_SEQS * STRIDE];
 	int32_t token[64], pos[64], row_seq[64], slot[64], out_row[64];
 	uint8_t phase[64], want[64];
