@@ -39,6 +39,10 @@
 /* Of one call: each request takes about 1 kB of memory before it is sent. */
 #define MAX_ANSWERS 1000000
 
+/* Of answers that have not come. */
+#define BYTES_PER_TOKEN 4
+#define ROOM_TOKENS 1024 /* for max_tokens -1: the room left in the context */
+
 /* A request that a call shares with others of its statement. */
 typedef struct Share
 {
@@ -798,6 +802,28 @@ llm_call_nbytes(const LlmCall *call)
 		if (call->shares[i].request)
 			n += llm_distinct_nbytes(call->shares[i].request);
 	return n;
+}
+
+Size
+llm_call_answer_nbytes(const LlmCall *call)
+{
+	const Llm__Submit *m;
+
+	if (call->n == 0 || call->failure.sqlstate != 0)
+		return 0;
+	m = &request_at(call, 0)->submit;
+	switch (m->kind)
+	{
+		case LLM__KIND__GENERATE:
+			return (Size) call->n * BYTES_PER_TOKEN *
+				   (m->has_max_tokens ? (Size) m->max_tokens : ROOM_TOKENS);
+		case LLM__KIND__TOKENIZE:
+			return m->prompt.len; /* an id takes as much as a usual token's text */
+		case LLM__KIND__DETOKENIZE:
+			return m->n_tokens * BYTES_PER_TOKEN;
+		default:
+			return 0;
+	}
 }
 
 const char *

@@ -104,6 +104,9 @@ extern void llm_call_free(LlmCall *call);
 /* Bytes that the call holds in memory, for windows bounded by work_mem. */
 extern Size llm_call_nbytes(const LlmCall *call);
 
+/* Bytes that its answers may add to that, guessed from what it asks for. */
+extern Size llm_call_answer_nbytes(const LlmCall *call);
+
 /* Receive what has arrived for any call, without blocking. */
 extern void llm_call_poll(void);
 

@@ -10,11 +10,10 @@
 #include "pg/distinct.h"
 
 #include "common/hashfn.h"
-#include "executor/executor.h"
 #include "miscadmin.h"
-#include "pg/compat.h"
 #include "pg/guc.h"
 #include "pg/link.h"
+#include "pg/running.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
@@ -52,37 +51,8 @@ typedef struct Entry
 } Entry;
 
 static dlist_head memories = DLIST_STATIC_INIT(memories);
-static EState *running = NULL; /* of the innermost plan that runs */
-static ExecutorRun_hook_type prev_executor_run = NULL;
 
 /* ---- statements ---- */
-
-static void
-run_plan(QueryDesc *query, ScanDirection direction, uint64 count LLM_COMPAT_ONCE_PARAM)
-{
-	EState *outer = running;
-
-	running = query->estate;
-	PG_TRY();
-	{
-		if (prev_executor_run != NULL)
-			prev_executor_run(query, direction, count LLM_COMPAT_ONCE_ARG);
-		else
-			standard_ExecutorRun(query, direction, count LLM_COMPAT_ONCE_ARG);
-	}
-	PG_FINALLY();
-	{
-		running = outer;
-	}
-	PG_END_TRY();
-}
-
-void
-llm_distinct_init(void)
-{
-	prev_executor_run = ExecutorRun_hook;
-	ExecutorRun_hook = run_plan;
-}
 
 static void unlist(LlmDistinct *d);
 
@@ -237,6 +207,7 @@ has_failed(const LlmDistinct *d)
 LlmDistinct *
 llm_distinct_hold(const LlmClientRequest *req, bool *first)
 {
+	EState *running = llm_running_plan();
 	LlmDistinct *d = NULL;
 	Memory *m;
 	Entry *entry;

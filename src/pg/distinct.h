@@ -41,7 +41,4 @@ extern Size llm_distinct_nbytes(const LlmDistinct *d);
 /* One holder less; the last one's cancels what is unanswered. Also from reset callbacks. */
 extern void llm_distinct_release(LlmDistinct *d);
 
-/* Install the hook that knows which plan runs. */
-extern void llm_distinct_init(void);
-
 #endif

@@ -4,11 +4,11 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pg/compat.h"
-#include "pg/distinct.h"
 #include "pg/guc.h"
 #include "pg/jobs/job_ddl.h"
 #include "pg/jobs/launcher.h"
 #include "pg/node/plan.h"
+#include "pg/running.h"
 #include "pg/shmem.h"
 #include "pg/standing/standing_ddl.h"
 #include "pg/standing/standing_queue.h"
@@ -36,5 +36,5 @@ _PG_init(void)
 		llm_launcher_add(llm_standing_queue_lanes);
 	}
 	llm_node_init();
-	llm_distinct_init();
+	llm_running_init();
 }

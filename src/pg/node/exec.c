@@ -5,10 +5,11 @@
  * the window at least, and submits a lot's calls with common beginnings of prompts side by side
  * (grouping.h), as soon as flow control lets them; rows leave at the head, in input order, when their
  * own calls are finished. A row that is waited for goes before all others. The window (rows that may
- * be read ahead) starts small and doubles, so that LIMIT, EXISTS and cursors waste little; work_mem
- * bounds its bytes: tuples, requests, answers, and for rows that have none yet as much as answers took
- * lately. They are counted before a lot is read, so answers may be over by what nobody could know. A
- * row's error is raised when that row is emitted, never before. The engine is contacted by the first
+ * be read ahead) starts small and doubles, so that LIMIT, EXISTS and cursors waste little; where all rows
+ * are sure to be asked for it is whole from the start (whole.h). work_mem bounds its bytes: tuples,
+ * requests, answers, and for rows that have none yet as much as answers took lately, the first ones as
+ * much as they may. They are counted before a lot is read, so answers may be over by what nobody could
+ * know. A row's error is raised when that row is emitted, never before. The engine is contacted by the first
  * row alone: EXPLAIN without ANALYZE costs nothing.
  *
  * ExecScan() is not used: with scanrelid 0 its EvalPlanQual branch would want a recheck method; the
@@ -25,6 +26,7 @@
 #include "pg/declared.h"
 #include "pg/guc.h"
 #include "pg/hidden.h"
+#include "pg/running.h"
 #include "utils/acl.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -90,6 +92,21 @@ calls_nbytes(const LlmNodeState *node, const LlmNodeRow *row)
 	return n;
 }
 
+/* What a row's answers may add, as far as the calls say; for a scan of which none has come. */
+static void
+expect_answers(LlmNodeState *node, const LlmNodeRow *row)
+{
+	Size n = 0;
+	int i;
+
+	for (i = 0; i < node->ncalls; i++)
+	{
+		if (row->calls[i] != NULL)
+			n += llm_call_answer_nbytes(row->calls[i]);
+	}
+	node->answer_nbytes = Max(node->answer_nbytes, n);
+}
+
 /* Room for more rows; only rows that are in the ring are unsent. */
 static void
 grow_ring(LlmNodeState *node)
@@ -129,6 +146,8 @@ push_row(LlmNodeState *node, TupleTableSlot *slot)
 	for (i = 0; i < node->ncalls; i++)
 		row->calls[i] = make_call(node, &node->calls[i], slot);
 	MemoryContextSwitchTo(old);
+	if (node->nread == node->nrows)
+		expect_answers(node, row);
 	row->begun_nbytes = calls_nbytes(node, row);
 	row->nbytes = row->tuple->t_len + row->begun_nbytes + node->answer_nbytes;
 	add_unsent(node, row);
@@ -250,6 +269,14 @@ may_read_lot(const LlmNodeState *node)
 												   node->nbytes / 3 <= (Size) work_mem * 256));
 }
 
+/* True when all rows, or as many as a LIMIT above takes, are sure to be asked for. */
+static bool
+is_read_whole(const LlmNodeState *node)
+{
+	return node->read == LLM_NODE_READ_WHOLE ||
+		   (node->read == LLM_NODE_READ_WITH_PLAN && llm_running_to_end(node->css.ss.ps.state));
+}
+
 /* Read and submit as much as the window and flow control allow. */
 static void
 fill_window(LlmNodeState *node)
@@ -257,6 +284,8 @@ fill_window(LlmNodeState *node)
 	PlanState *child = outerPlanState(node);
 	TimestampTz begun;
 
+	if (node->window < node->max_window && is_read_whole(node))
+		node->window = node->max_window;
 	if (!send_rows(node) || !may_read_lot(node))
 		return;
 	count_bytes(node);
@@ -278,8 +307,8 @@ fill_window(LlmNodeState *node)
 		if (GetCurrentTimestamp() - begun < LOT_MS * 1000)
 			continue;
 		llm_grouping_order(node->unsent, node->n_unsent);
-		if (!send_rows(node))
-			break;
+		if (!send_rows(node) || row_finished(node, ring_row(node, 0)))
+			break; /* what is there need not wait for a slow child */
 		begun = GetCurrentTimestamp();
 	}
 	if (node->next_unsent == 0)
@@ -457,6 +486,7 @@ node_begin(CustomScanState *css, EState *estate, int eflags)
 	node->ncols = intVal(linitial(cscan->custom_private));
 	bound = intVal(lthird(cscan->custom_private));
 	node->bound = abs(bound);
+	node->read = (LlmNodeRead) intVal(lfourth(cscan->custom_private));
 	if (bound > 0)
 		ExecSetTupleBound(bound, outerPlanState(css)); /* a sort need not keep more */
 	node->ncalls = list_length(calls);

@@ -384,8 +384,8 @@ layer_plan(const Layer *layer, Plan *child, LlmLayersScope *scope)
 	cscan->methods = &llm_node_scan_methods;
 	cscan->flags = CUSTOMPATH_SUPPORT_PROJECTION;
 	cscan->custom_scan_tlist = layer_scan_tlist(layer);
-	cscan->custom_private =
-		list_make3(makeInteger(list_length(layer->cols)), layer->calls, makeInteger(0));
+	cscan->custom_private = list_make4(makeInteger(list_length(layer->cols)), layer->calls,
+									   makeInteger(0), makeInteger(LLM_NODE_READ_PARTLY));
 	plan->targetlist = layer->tlist;
 	plan->qual = layer->qual;
 	fill_plan(plan, child, child, scope);

@@ -2,10 +2,10 @@
  * pg/node/node.h - what the planner's and the executor's halves of the LLM Batch node share.
  *
  * Row layout of a node: the scan tuple is [columns of the child | results of the node's calls];
- * target list and quals refer to it by INDEX_VAR. custom_private = (ncols, list of calls, bound):
- * each call is a FuncExpr whose arguments are Vars of the child (OUTER_VAR) or Consts, bound is the
- * most rows that the plan above can take, 0 = not known, negative = unless some go there. In
- * custom_scan_tlist the calls stand as EXPLAIN shall show them; they are never evaluated.
+ * target list and quals refer to it by INDEX_VAR. custom_private = (ncols, list of calls, bound,
+ * LlmNodeRead): each call is a FuncExpr whose arguments are Vars of the child (OUTER_VAR) or Consts,
+ * bound is the most rows that the plan above can take, 0 = not known, negative = unless some go there.
+ * In custom_scan_tlist the calls stand as EXPLAIN shall show them; they are never evaluated.
  */
 #ifndef LLM_PG_NODE_NODE_H
 #define LLM_PG_NODE_NODE_H
@@ -18,6 +18,14 @@
 #include "pg/node/grouping.h"
 
 #define LLM_NODE_NAME "LLM Batch"
+
+/* How far a node's rows are read by the plan above it, once one has been asked for. */
+typedef enum LlmNodeRead
+{
+	LLM_NODE_READ_PARTLY = 0, /* perhaps not to the end */
+	LLM_NODE_READ_WITH_PLAN,  /* to the end when the statement's plan is run to its end */
+	LLM_NODE_READ_WHOLE       /* to the end, whoever runs the plan */
+} LlmNodeRead;
 
 /* One argument of a call: a column of the child's tuple, or a constant. */
 typedef struct LlmNodeArg
@@ -62,8 +70,9 @@ typedef struct LlmNodeState
 	int next_unsent;            /* of them: the first that is still to be sent */
 	int n_unsent;               /* end of unsent */
 	Size nbytes;                /* sum over the ring, as of the last count */
-	Size answer_nbytes;         /* what answers have added to the largest of the last rows */
+	Size answer_nbytes;         /* what answers have added lately, or may add at first */
 	int bound;                  /* rows that a LIMIT above can take, 0 = not known */
+	LlmNodeRead read;           /* all of them, or those within bound */
 	int64 nread;                /* rows read since the last (re)scan */
 	int window;                 /* rows that may be read ahead now */
 	int until_grow;             /* rows to emit before the window doubles */

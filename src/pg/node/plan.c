@@ -32,6 +32,7 @@
 #include "pg/node/pulled.h"
 #include "pg/node/reach.h"
 #include "pg/node/unread.h"
+#include "pg/node/whole.h"
 
 #define PULL_MARGIN 0.9 /* of the cost: estimates of joins are rough */
 #define PULL_TRIES 8    /* plans that a statement is compared with, however deep it is */
@@ -238,7 +239,7 @@ is_fixing(const Plan *plan)
 
 	if (!IsA(plan, NestLoop))
 		return IsA(plan, MergeJoin);
-	return join->inner_unique || join->jointype == JOIN_SEMI || join->jointype == JOIN_ANTI;
+	return !llm_whole_inner(join);
 }
 
 /* True for what reads all that is below it at once, or keeps it. */
@@ -438,6 +439,8 @@ plan_query(Query *parse, const char *query_string, int cursor_options, ParamList
 	else
 		stmt = plan_as_it_is(parse, &ask);
 	walk_statement(stmt, batch);
+	if (batch)
+		llm_whole_mark(stmt);
 	return stmt;
 }
 
