@@ -10,6 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/file_guard.h"
+
 #define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
 
 /* Open path below dir, or the caller's own path when dir is NULL; -1 with errno. */
@@ -61,18 +63,10 @@ id_of(const struct stat *st)
 					   .mtime_ns = (int64_t) st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec};
 }
 
-/* The file behind fd; fd -1 is none. */
 static bool
-is_still(int fd, const LlmFileId *id)
+id_equal(LlmFileId a, LlmFileId b)
 {
-	struct stat st;
-	LlmFileId now;
-
-	if (fd < 0 || fstat(fd, &st) != 0)
-		return false;
-	now = id_of(&st);
-	return now.dev == id->dev && now.ino == id->ino && now.nbytes == id->nbytes &&
-		   now.mtime_ns == id->mtime_ns;
+	return a.dev == b.dev && a.ino == b.ino && a.nbytes == b.nbytes && a.mtime_ns == b.mtime_ns;
 }
 
 LlmStatus
@@ -108,6 +102,7 @@ llm_file_open(const char *dir, const char *path, LlmFile *f, LlmError *err)
 			return LLM_E_MODEL;
 		}
 		f->data = p;
+		f->guard = llm_file_guard_add(p, f->len);
 	}
 	return LLM_OK;
 }
@@ -115,6 +110,7 @@ llm_file_open(const char *dir, const char *path, LlmFile *f, LlmError *err)
 void
 llm_file_close(LlmFile *f)
 {
+	llm_file_guard_remove(f->guard);
 	if (f->data != NULL)
 		munmap((void *) (uintptr_t) f->data, f->len);
 	if (f->fd >= 0)
@@ -126,17 +122,27 @@ bool
 llm_file_is(const char *dir, const char *path, const LlmFileId *id)
 {
 	int fd = open_path(dir, path, O_PATH | O_CLOEXEC);
-	bool same = is_still(fd, id);
+	struct stat st;
+	bool same = fd >= 0 && fstat(fd, &st) == 0 && id_equal(id_of(&st), *id);
 
 	if (fd >= 0)
 		close(fd);
 	return same;
 }
 
-bool
-llm_file_untouched(const LlmFile *f)
+LlmStatus
+llm_file_check(const LlmFile *f, const char *path, LlmError *err)
 {
-	return is_still(f->fd, &f->id);
+	struct stat st;
+	bool lost = llm_file_guard_lost(f->guard), known = fstat(f->fd, &st) == 0;
+
+	if (known && !lost && id_equal(id_of(&st), f->id))
+		return LLM_OK;
+	return llm_error_set(err, LLM_E_MODEL, "model file \"%.100s\" %s", path,
+						 known && st.st_size < f->id.nbytes ? "was cut short while it was read"
+						 : known && !id_equal(id_of(&st), f->id)
+							 ? "was written to while it was read"
+							 : "could not be read: its storage has failed");
 }
 
 const uint8_t *

@@ -25,6 +25,7 @@ typedef struct LlmFile
 	const uint8_t *data; /* [len] read-only mapping */
 	size_t len;
 	LlmFileId id; /* when it was opened */
+	int guard;    /* of the mapping (core/file_guard.h) */
 } LlmFile;
 
 /* Open and map `path`. dir NULL: any path of the caller's (command line, tests). dir not NULL: path
@@ -36,8 +37,9 @@ void llm_file_close(LlmFile *f);
 
 /* Whether `path`, found by the rules of llm_file_open, is still the file that id tells. */
 bool llm_file_is(const char *dir, const char *path, const LlmFileId *id);
-/* Whether nobody has written to an open file since it was opened. */
-bool llm_file_untouched(const LlmFile *f);
+/* Whether all that was read of an open file is what it held when it was opened: LLM_E_MODEL when somebody
+ * has written to it or cut it short since, or when its storage has failed and zeroes were read instead. */
+LlmStatus llm_file_check(const LlmFile *f, const char *path, LlmError *err);
 
 /* A cursor over bytes that are not trusted. Every read checks the room left; after the first
  * failure `bad` is set and every later read returns zero, so a caller may check once per record. */

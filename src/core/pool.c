@@ -153,7 +153,7 @@ thread_main(void *p)
 	}
 }
 
-/* Start thread tid with every signal blocked; false when the system refuses. */
+/* Start thread tid by llm_thread_create; false when the system refuses. */
 static bool
 start_thread(LlmPool *pool, int tid)
 {

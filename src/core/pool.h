@@ -12,7 +12,7 @@ typedef struct LlmPool LlmPool;
 /* Work of one thread: tid in 0..n_threads-1. The caller's own thread is tid 0. */
 typedef void (*LlmPoolFn)(void *arg, int tid, int n_threads);
 
-/* Start n_threads - 1 threads with all signals blocked and default MXCSR (no FTZ, no DAZ, round to
+/* Start n_threads - 1 threads with signals blocked (core/thread.h) and default MXCSR (no FTZ, no DAZ, round to
  * nearest). n_threads 0 = physical cores available to this process. */
 LlmStatus llm_pool_create(int n_threads, LlmPool **out, LlmError *err);
 void llm_pool_free(LlmPool *pool);

@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* Start a thread with every signal blocked, so that all of them reach the thread that waits for them;
- * 0, or an errno. */
+/* Start a thread with every signal blocked, so that all of them reach the thread that waits for them, but
+ * for SIGBUS, which tells the thread that reads a file of its end (core/file_guard.h); 0, or an errno. */
 static inline int
 llm_thread_create(pthread_t *out, void *(*fn)(void *arg), void *arg)
 {
@@ -14,6 +14,7 @@ llm_thread_create(pthread_t *out, void *(*fn)(void *arg), void *arg)
 	int rc;
 
 	sigfillset(&all);
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(out, NULL, fn, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

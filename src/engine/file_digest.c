@@ -10,13 +10,14 @@
 
 #include "core/thread.h"
 
+/* A file that has changed will be refused whatever its digest is. */
 static bool
 go_on(void *arg)
 {
 	LlmFileDigest *d = arg;
 
 	d->progress(d->arg);
-	return !atomic_load(&d->stopped);
+	return !atomic_load(&d->stopped) && llm_gguf_check(d->g, "", LLM_OK, NULL) == LLM_OK;
 }
 
 static void *

@@ -25,7 +25,7 @@ typedef struct LlmFileDigest
  * gives no thread: then there is nothing to end. */
 LlmStatus llm_file_digest_begin(LlmFileDigest *d, const LlmGguf *g, void (*progress)(void *arg),
 								void *arg, LlmError *err);
-/* Wait for the digest; LLM_E_MEMORY. */
+/* Wait for the digest; LLM_E_MEMORY, or LLM_E_CANCELLED when the file has changed (llm_gguf_check). */
 LlmStatus llm_file_digest_end(LlmFileDigest *d, uint64_t digest[2], LlmError *err);
 /* End without it, at once. */
 void llm_file_digest_stop(LlmFileDigest *d);

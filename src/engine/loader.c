@@ -323,14 +323,17 @@ model_open(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err
 	return LLM_OK;
 }
 
-/* Tokenizer, template and weights of a file, beside its digest. */
+/* Device, and tokenizer, template and weights of a file, beside its digest. */
 static LlmStatus
 file_open(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err)
 {
+	LlmModelConfig config;
 	LlmFileDigest digest;
 	LlmStatus st;
 
-	if ((st = llm_file_digest_begin(&digest, g, a->progress, a->arg, err)) != LLM_OK)
+	if ((st = llm_model_config_read(g, &config, err)) != LLM_OK ||
+		(st = device_open(a, false, m, err)) != LLM_OK ||
+		(st = llm_file_digest_begin(&digest, g, a->progress, a->arg, err)) != LLM_OK)
 		return st;
 	if ((st = text_open_gguf(a, g, m, err)) == LLM_OK && (st = model_open(a, g, m, err)) == LLM_OK)
 		return llm_file_digest_end(&digest, m->info.digest, err);
@@ -338,17 +341,12 @@ file_open(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err)
 	return st;
 }
 
-/* Remember which file was read, and make sure that it was one. */
+/* Remember which file was read. */
 static LlmStatus
 file_note(const LlmLoaderArgs *a, const LlmGguf *g, LlmLoaded *m, LlmError *err)
 {
 	if (g == NULL)
 		return LLM_OK;
-	if (!llm_file_untouched(llm_gguf_file(g)))
-		return llm_error_set(err, LLM_E_MODEL,
-							 "model file \"%.100s\" was written to while it was "
-							 "read",
-							 a->spec->path);
 	m->file = llm_gguf_file(g)->id;
 	m->path = strdup(a->spec->path);
 	if (m->path == NULL)
@@ -369,7 +367,6 @@ llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
 {
 	LlmLoaded m = {.temperature = TEMPERATURE_DEFAULT};
 	LlmGguf *g = NULL;
-	LlmModelConfig config;
 	LlmDtype kv_type;
 	LlmStatus st;
 
@@ -382,10 +379,8 @@ llm_loader_open(const LlmLoaderArgs *a, LlmLoaded *out, LlmError *err)
 			(st = text_open_echo(a, &m, err)) == LLM_OK)
 			st = model_open(a, NULL, &m, err);
 	}
-	else if ((st = llm_gguf_open(a->options->model_dir, a->spec->path, &g, err)) == LLM_OK &&
-			 (st = llm_model_config_read(g, &config, err)) == LLM_OK &&
-			 (st = device_open(a, false, &m, err)) == LLM_OK)
-		st = file_open(a, g, &m, err);
+	else if ((st = llm_gguf_open(a->options->model_dir, a->spec->path, &g, err)) == LLM_OK)
+		st = llm_gguf_check(g, a->spec->path, file_open(a, g, &m, err), err);
 	if (st == LLM_OK && (st = file_note(a, g, &m, err)) == LLM_OK &&
 		(st = store_open(a, kv_type, &m, err)) == LLM_OK &&
 		(st = limits_open(a, &m, err)) == LLM_OK)
@@ -434,7 +429,7 @@ llm_loader_needs(const LlmEngineOptions *o, const LlmModelSpec *spec, LlmModelNe
 	if (strcmp(spec->path, ECHO_PATH) != 0)
 	{
 		if ((st = llm_gguf_open(o->model_dir, spec->path, &g, err)) == LLM_OK)
-			st = llm_model_config_read(g, &c, err);
+			st = llm_gguf_check(g, spec->path, llm_model_config_read(g, &c, err), err);
 		out->weight_nbytes = c.file_nbytes;
 		llm_gguf_close(g);
 		if (st != LLM_OK)

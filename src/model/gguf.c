@@ -427,23 +427,29 @@ header_read(Parser *p)
 	return status;
 }
 
-/* Parse g->data; on failure g has been closed. */
+/* Parse g->data. */
 static LlmStatus
-parse(LlmGguf *g, LlmGguf **out, LlmError *err)
+parse(LlmGguf *g, LlmError *err)
 {
 	Parser p = {.g = g, .c = {.p = g->data, .left = g->len}, .err = err};
 	LlmStatus status;
 
 	g->arena = &g->arena_memory;
-	if ((status = header_read(&p)) != LLM_OK || (status = kv_read(&p)) != LLM_OK ||
-		(status = alignment_read(&p)) != LLM_OK || (status = tensors_read(&p)) != LLM_OK ||
-		(status = data_locate(&p)) != LLM_OK)
-	{
+	if ((status = header_read(&p)) == LLM_OK && (status = kv_read(&p)) == LLM_OK &&
+		(status = alignment_read(&p)) == LLM_OK && (status = tensors_read(&p)) == LLM_OK)
+		status = data_locate(&p);
+	return status;
+}
+
+/* Hand g out, or close it. */
+static LlmStatus
+hand_out(LlmGguf *g, LlmStatus status, LlmGguf **out)
+{
+	if (status == LLM_OK)
+		*out = g;
+	else
 		llm_gguf_close(g);
-		return status;
-	}
-	*out = g;
-	return LLM_OK;
+	return status;
 }
 
 LlmStatus
@@ -463,10 +469,10 @@ llm_gguf_open(const char *dir, const char *path, LlmGguf **out, LlmError *err)
 	}
 	g->data = g->file.data;
 	g->len = g->file.len;
-	status = parse(g, out, err);
+	status = parse(g, err);
 	if (status != LLM_OK && err != NULL && err->detail[0] == '\0')
 		llm_error_detail(err, "File: %s", path);
-	return status;
+	return hand_out(g, llm_gguf_check(g, path, status, err), out);
 }
 
 LlmStatus
@@ -480,7 +486,7 @@ llm_gguf_open_memory(const void *data, size_t nbytes, LlmGguf **out, LlmError *e
 	g->file.fd = -1;
 	g->data = data;
 	g->len = nbytes;
-	return parse(g, out, err);
+	return hand_out(g, parse(g, err), out);
 }
 
 void
@@ -491,6 +497,14 @@ llm_gguf_close(LlmGguf *g)
 	llm_file_close(&g->file);
 	llm_arena_fini(&g->arena_memory);
 	free(g);
+}
+
+LlmStatus
+llm_gguf_check(const LlmGguf *g, const char *path, LlmStatus status, LlmError *err)
+{
+	LlmStatus file = llm_file_check(&g->file, path, err);
+
+	return file != LLM_OK ? file : status;
 }
 
 const LlmFile *

@@ -25,6 +25,9 @@ LlmStatus llm_gguf_open(const char *dir, const char *path, LlmGguf **out, LlmErr
 /* The same over bytes that the caller keeps until llm_gguf_close. */
 LlmStatus llm_gguf_open_memory(const void *data, size_t nbytes, LlmGguf **out, LlmError *err);
 void llm_gguf_close(LlmGguf *g);
+/* What comes of reading g, opened from `path`: status, or LLM_E_MODEL when the file was not to be trusted
+ * meanwhile (llm_file_check). Whoever has read asks before g is closed. */
+LlmStatus llm_gguf_check(const LlmGguf *g, const char *path, LlmStatus status, LlmError *err);
 /* The file, open as long as g; fd -1 when g was opened from memory. */
 const LlmFile *llm_gguf_file(const LlmGguf *g);
 

@@ -469,13 +469,14 @@ test_file_is(void **state)
 	assert_int_equal(llm_file_open(dir, "changing", &f, &err), LLM_OK);
 	id = f.id;
 	assert_int_equal(id.nbytes, 3);
-	assert_true(llm_file_untouched(&f));
+	assert_int_equal(llm_file_check(&f, path, &err), LLM_OK);
 	assert_true(llm_file_is(dir, "changing", &id));
 	assert_true(llm_file_is(NULL, path, &id));
 	assert_false(llm_file_is(dir, "f", &id));
 	usleep(20000); /* longer than the file system's clock ticks */
 	assert_int_equal(pwrite(fd, "x", 1, 0), 1);
-	assert_false(llm_file_untouched(&f));
+	assert_int_equal(llm_file_check(&f, path, &err), LLM_E_MODEL);
+	assert_non_null(strstr(err.text, "was written to while it was read"));
 	assert_false(llm_file_is(dir, "changing", &id));
 	llm_file_close(&f);
 	close(fd);
@@ -487,7 +488,7 @@ test_file_is(void **state)
 	/* A link in its place is not followed. */
 	assert_int_equal(symlink("other", path), 0);
 	assert_false(llm_file_is(dir, "changing", &id));
-	assert_true(llm_file_untouched(&f));
+	assert_int_equal(llm_file_check(&f, path, &err), LLM_OK);
 	llm_file_close(&f);
 	unlink(path);
 	unlink(other);
