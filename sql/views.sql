@@ -5,7 +5,7 @@
 \i :prepare
 
 SELECT llm_generate('warm up');
-SELECT state, generation >= 1 AS generation, pid > 0 AS pid, started < now() AS started, restarts >= 0 AS restarts, device, isa, threads,
+SELECT state, generation >= 1 AS generation, pid > 0 AS pid, started < now() AS started, restarts >= 0 AS restarts, device, isa, threads, threads_used,
 	kv_pages_total > 0 AS pages, kv_pages_free <= kv_pages_total AS free, kv_pages_cached <= kv_pages_total AS cached, stats_reset <= now() AS reset
 FROM llm.stat_engine;
 SELECT column_name FROM (SELECT (json_each_text(row_to_json(e))).* FROM llm.stat_engine e) AS j(column_name, v) WHERE v IS NULL;

@@ -23,6 +23,7 @@ echo_info(const LlmDevice *dev)
 	return (LlmDeviceInfo){.kind = "echo",
 						   .isa = "none",
 						   .n_threads = 1,
+						   .n_used = 1,
 						   .kv_page_nbytes = LLM_ECHO_PAGE_NBYTES};
 }
 

@@ -274,18 +274,21 @@ void
 llm_engine_stats(const LlmEngine *e, LlmEngineStats *out)
 {
 	LlmPageCounts pages;
+	LlmDeviceInfo device;
 
 	*out = e->stats;
 	if (!e->loaded)
 		return;
 	pages = llm_sched_pages(e->sched);
+	device = e->m.dev->ops->info(e->m.dev);
 	out->preemptions += llm_sched_preemptions(e->sched);
 	out->kv_pages_total = pages.total;
 	out->kv_pages_free = pages.free;
 	out->kv_pages_cached = pages.cached;
 	out->running = llm_sched_running(e->sched);
 	out->waiting = llm_sched_waiting(e->sched);
-	out->threads = e->m.dev->ops->info(e->m.dev).n_threads;
+	out->threads = device.n_threads;
+	out->threads_used = device.n_used;
 }
 
 uint64_t

@@ -299,6 +299,7 @@ typedef struct LlmEngineStats
 	int32_t running;
 	int32_t waiting;
 	int32_t threads;
+	int32_t threads_used; /* by the last step; fewer while other processes have the cores */
 } LlmEngineStats;
 
 void llm_engine_stats(const LlmEngine *e, LlmEngineStats *out);

@@ -42,6 +42,7 @@ device_info(const LlmDevice *d)
 	LlmDeviceInfo info = {.kind = "cpu",
 						  .isa = dev->kernels->isa,
 						  .n_threads = llm_pool_threads(dev->pool),
+						  .n_used = dev->threads.n,
 						  .weight_nbytes = dev->weights.nbytes};
 
 	for (int g = 0; g < dev->n_groups; g++)

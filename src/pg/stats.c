@@ -150,11 +150,11 @@ kv_rule(const Llm__StatsReply *s)
 Datum
 llm_stat_engine(PG_FUNCTION_ARGS)
 {
-	static const Oid types[] = {TEXTOID, INT4OID, INT4OID, TIMESTAMPTZOID, INT4OID, TEXTOID,
-								TEXTOID, TEXTOID, INT4OID, INT8OID,        INT8OID, INT8OID,
-								INT4OID, INT4OID, INT8OID, INT8OID,        INT8OID, INT8OID,
-								INT8OID, INT8OID, INT8OID, TIMESTAMPTZOID, INT8OID, TEXTOID,
-								INT8OID, INT8OID, INT8OID, INT8OID};
+	static const Oid types[] = {TEXTOID, INT4OID, INT4OID, TIMESTAMPTZOID, INT4OID,        TEXTOID,
+								TEXTOID, TEXTOID, INT4OID, INT4OID,        INT8OID,        INT8OID,
+								INT8OID, INT4OID, INT4OID, INT8OID,        INT8OID,        INT8OID,
+								INT8OID, INT8OID, INT8OID, INT8OID,        TIMESTAMPTZOID, INT8OID,
+								TEXTOID, INT8OID, INT8OID, INT8OID,        INT8OID};
 	LlmEngineStatus status;
 	const Llm__StatsReply *s;
 	Row row;
@@ -179,6 +179,7 @@ llm_stat_engine(PG_FUNCTION_ARGS)
 	row_add_text(&row, up ? s->device : NULL);
 	row_add_text(&row, up ? s->isa : NULL);
 	row_add(&row, up && s->has_threads, Int32GetDatum(up ? s->threads : 0));
+	row_add(&row, up && s->has_threads_used, Int32GetDatum(up ? s->threads_used : 0));
 	row_add(&row, all && s->has_kv_pages_total, Int64GetDatum(all ? s->kv_pages_total : 0));
 	row_add(&row, all && s->has_kv_pages_free, Int64GetDatum(all ? s->kv_pages_free : 0));
 	row_add(&row, all && s->has_kv_pages_cached, Int64GetDatum(all ? s->kv_pages_cached : 0));

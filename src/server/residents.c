@@ -303,6 +303,7 @@ llm_residents_stats(const LlmResidents *rs, LlmServerStats *s)
 			s->engine.threads = e.threads;
 		s->models[s->n_models++] = (LlmModelStat){.spec = llm_spec_retain(r->spec),
 												  .model = r->model,
+												  .threads_used = e.threads_used,
 												  .used_ms = r->used_ms};
 	}
 }

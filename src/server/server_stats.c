@@ -85,7 +85,7 @@ model_message(const LlmModelStat *s, int64_t now_ms, ModelMessage *m)
 	w->last_used_ms = now_ms > s->used_ms ? now_ms - s->used_ms : 0;
 }
 
-/* Sums and counters; device and ISA are those of the model that was used last. */
+/* Sums and counters; device, ISA and threads in use are those of the model that was used last. */
 static void
 engine_message(const LlmServerStats *s, Llm__StatsReply *m)
 {
@@ -99,6 +99,8 @@ engine_message(const LlmServerStats *s, Llm__StatsReply *m)
 	m->isa = latest == NULL ? NULL : (char *) latest->model.isa;
 	m->has_threads = m->has_kv_pages_total = m->has_kv_pages_free = m->has_kv_pages_cached = true;
 	m->threads = e->threads;
+	m->has_threads_used = latest != NULL;
+	m->threads_used = latest == NULL ? 0 : latest->threads_used;
 	m->kv_pages_total = e->kv_pages_total;
 	m->kv_pages_free = e->kv_pages_free;
 	m->kv_pages_cached = e->kv_pages_cached;

@@ -17,7 +17,8 @@ typedef struct LlmModelStat
 	LlmSpec *spec; /* one reference */
 	bool loading;  /* model is not known yet */
 	LlmModelInfo model;
-	int64_t used_ms; /* monotonic time when it was last used */
+	int32_t threads_used; /* by its last step */
+	int64_t used_ms;      /* monotonic time when it was last used */
 } LlmModelStat;
 
 typedef struct LlmServerStats

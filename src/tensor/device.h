@@ -104,6 +104,7 @@ typedef struct LlmDeviceInfo
 	const char *kind; /* "cpu", "echo" */
 	const char *isa;  /* "generic", "avx2", ... */
 	int32_t n_threads;
+	int32_t n_used; /* threads that a step gets now: fewer while other processes have the cores */
 	int64_t weight_nbytes;  /* device memory of weights */
 	int64_t kv_page_nbytes; /* device memory of one page over all groups and layers */
 } LlmDeviceInfo;

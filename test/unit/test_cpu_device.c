@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "cpu_graph.h"
+#include "kernels/cpu_state.h"
 #include "kernels/kernels.h"
 
 /* A row given as a vector equals the token whose vector it is. */
@@ -259,6 +260,9 @@ test_life(void **state)
 	info = m.dev->ops->info(m.dev);
 	assert_string_equal(info.kind, "cpu");
 	assert_int_equal(info.n_threads, 2);
+	assert_int_equal(info.n_used, 2);
+	((LlmCpuDevice *) m.dev)->threads.n = 1;
+	assert_int_equal(m.dev->ops->info(m.dev).n_used, 1);
 	assert_true(info.weight_nbytes > 0);
 	assert_int_equal(info.kv_page_nbytes, 64 * LAYERS * KV_HEADS * 2 * 32 * 4);
 	r = run_create(&m, 1);

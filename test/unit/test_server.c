@@ -475,6 +475,7 @@ test_stats(void **state)
 	assert_string_equal(m->state, "resident");
 	assert_int_equal(m->spec->context_length, 512);
 	assert_int_equal(m->kv_pages, f->stats_reply->kv_pages_total);
+	assert_int_equal(f->stats_reply->threads_used, 1);
 	assert_true(m->kv_pages > 0 && m->kv_page_nbytes > 0 && m->kv_rule[0] != '\0');
 	assert_true(m->has_last_used_ms && m->last_used_ms < 10000);
 	assert_true(f->stats_reply->memory_nbytes >= m->kv_pages * m->kv_page_nbytes);
