@@ -304,6 +304,8 @@ llm_kv_entry_evict(LlmPrefix *p)
 			return;
 		id = oldest;
 	}
+	/* A tail is found among the first LLM_PREFIX_CHILDREN of its parent alone, however many are kept: to keep
+	 * more of them, because one comes back, would find none. */
 	if (p->entries[id].n_tokens == LLM_PAGE_TOKENS)
 		*ghost_of(p, p->entries[id].hash) = p->entries[id].hash.lo;
 	p->n_evictions++;
