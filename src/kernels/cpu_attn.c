@@ -132,9 +132,9 @@ llm_cpu_attn_ahead(const LlmCpuItem *it, int32_t seq, int32_t i, int32_t kv_head
 
 /* The block of item i. */
 static const LlmCpuBlock *
-block_of(const LlmCpuDevice *dev, int32_t i, int32_t n_kv_heads)
+block_of(const LlmCpuDevice *dev, const LlmCpuOp *op, int32_t i)
 {
-	return &dev->blocks[i / n_kv_heads];
+	return &dev->blocks[op->block0 + i / op->attn.n_kv_heads];
 }
 
 /* The first page of the next item. */
@@ -146,7 +146,7 @@ item_ahead(const LlmCpuItem *it)
 
 	if (it->next < 0)
 		return (LlmCpuAhead){NULL, 0};
-	run = &it->dev->runs[block_of(it->dev, it->next, n_kv_heads)->run0];
+	run = &it->dev->runs[block_of(it->dev, it->op, it->next)->run0];
 	llm_cpu_attn_splits(it->dev, &it->op->attn, run, &first, &last);
 	return llm_cpu_attn_ahead(it, run->seq, first, it->next % n_kv_heads);
 }
@@ -267,7 +267,7 @@ items_take(int32_t n, int n_threads)
 void
 llm_cpu_run_attention(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
-	int32_t n_heads = op->attn.n_kv_heads, n = dev->n_blocks * n_heads;
+	int32_t n_heads = op->attn.n_kv_heads, n = op->n_blocks * n_heads;
 	int32_t take = items_take(n, n_threads);
 
 	if (op->n_splits > 0)
@@ -286,6 +286,6 @@ llm_cpu_run_attention(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 							 .per_row = op->attn.n_heads / n_heads,
 							 .next = i + 1 < n ? i + 1 : -1};
 
-			item_run(&it, block_of(dev, i, n_heads));
+			item_run(&it, block_of(dev, op, i));
 		}
 }

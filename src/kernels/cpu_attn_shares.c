@@ -231,7 +231,7 @@ llm_cpu_attention_share(LlmCpuDevice *dev, LlmCpuOp *op)
 	int64_t n = 0, o = (int64_t) (op->attn.n_heads / n_heads) * op->kv->v_stride;
 
 	op->n_splits = 0;
-	if (dev->n_blocks < dev->batch->n_rows)
+	if (op->n_blocks < dev->batch->n_rows)
 		return;
 	for (int32_t b = 0; b < dev->n_blocks; b++)
 	{

@@ -16,6 +16,8 @@
  */
 #include "kernels/cpu_state.h"
 
+#include <string.h>
+
 #define ITEMS_PER_THREAD 8 /* wanted, so that threads end together */
 #define ITEMS_FEW 4        /* enough if blocks have few rows */
 #define BLOCK_ROWS_FEW 8
@@ -171,6 +173,54 @@ blocks_sort(LlmCpuDevice *dev, const LlmBatch *b)
 		}
 }
 
+/* What of a run lies between its first and its last wanted row; n_rows 0 = nothing. */
+static LlmCpuRun
+run_wanted(const LlmCpuDevice *dev, LlmCpuRun run)
+{
+	while (run.n_rows > 0 && !dev->wanted_rows[run.row0 + run.n_rows - 1])
+		run.n_rows--;
+	while (run.n_rows > 0 && !dev->wanted_rows[run.row0])
+	{
+		run.row0++;
+		run.n_rows--;
+	}
+	return run;
+}
+
+/* Blocks of the wanted rows, behind those of all: each block again, without the runs that have none. */
+static void
+wanted_set(LlmCpuDevice *dev, const LlmBatch *b)
+{
+	int32_t n_runs = dev->n_runs;
+
+	dev->n_wanted_blocks = 0;
+	memset(dev->wanted_rows, 0, (size_t) b->n_rows * sizeof(*dev->wanted_rows));
+	for (int32_t i = 0; i < b->n_out; i++)
+		dev->wanted_rows[b->out_row[i]] = 1;
+	dev->all_wanted = memchr(dev->wanted_rows, 0, (size_t) b->n_rows) == NULL;
+	for (int32_t i = 0; i < dev->n_blocks && !dev->all_wanted; i++)
+	{
+		LlmCpuBlock block = dev->blocks[i];
+		const LlmCpuRun *runs = dev->runs + block.run0;
+		int32_t n = block.n_runs;
+
+		block.run0 = n_runs;
+		block.n_runs = block.n_rows = 0;
+		for (int32_t k = 0; k < n; k++)
+		{
+			LlmCpuRun run = run_wanted(dev, runs[k]);
+
+			if (run.n_rows == 0)
+				continue;
+			dev->runs[n_runs++] = run;
+			block.n_runs++;
+			block.n_rows += run.n_rows;
+		}
+		if (block.n_runs > 0)
+			dev->blocks[dev->n_blocks + dev->n_wanted_blocks++] = block;
+	}
+}
+
 void
 llm_cpu_blocks_set(LlmCpuDevice *dev, const LlmBatch *b)
 {
@@ -193,4 +243,5 @@ llm_cpu_blocks_set(LlmCpuDevice *dev, const LlmBatch *b)
 		}
 	}
 	blocks_sort(dev, b);
+	wanted_set(dev, b);
 }

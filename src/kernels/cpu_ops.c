@@ -1,12 +1,20 @@
-/* kernels/cpu_ops.c - the phases of a step that work by rows and columns. Shares of threads are
- * contiguous and static, so that a thread reads the same weights in every step; in products of few rows
- * a thread that is done helps the others. */
+/*
+ * kernels/cpu_ops.c - the phases of a step that work by rows and columns.
+ *
+ * Shares of threads are contiguous and static. Of many rows, each thread has some to itself, through all
+ * phases between two attentions: what it writes it reads itself, out of its own caches, and it need not
+ * wait for the others before each phase (step_run in cpu_step.c). Of fewer rows, each thread has columns
+ * of a product, so that it reads the same weights in every step; in products of few rows a thread that
+ * is done helps the others.
+ */
 #include "kernels/cpu_state.h"
 
 #include <string.h>
 
 #define GATE_UNITS 4  /* of columns in one turn of product and gate */
 #define GATE_ROWS 256 /* its rows: the floats stay in the second cache */
+
+#define OWN_ROWS 128 /* of a thread, so many that reading all weights costs it little */
 
 #define ITEM_NBYTES ((size_t) 32 << 10)      /* weights of an item: 2 us from memory */
 #define TAKEN_BY_OTHERS ((uint64_t) 1 << 32) /* see Turn */
@@ -16,6 +24,32 @@ static int64_t
 share(int64_t n, int tid, int n_threads)
 {
 	return n * tid / n_threads;
+}
+
+bool
+llm_cpu_rows_own(int64_t n_rows, int n_threads)
+{
+	return n_rows >= (int64_t) OWN_ROWS * n_threads;
+}
+
+int64_t
+llm_cpu_rows_share(int64_t n_rows, int tid, int n_threads)
+{
+	int64_t n_tiles = (n_rows + LLM_Q8_TILE_ROWS - 1) / LLM_Q8_TILE_ROWS, r;
+
+	if (!llm_cpu_rows_own(n_rows, n_threads))
+		return share(n_rows, tid, n_threads);
+	r = share(n_tiles, tid, n_threads) * LLM_Q8_TILE_ROWS;
+	return r < n_rows ? r : n_rows;
+}
+
+/* The same for units of 64 columns of an activation's rows, so that one row occupies all threads. */
+static int64_t
+units_share(const LlmCpuAct *a, int tid, int n_threads)
+{
+	if (llm_cpu_rows_own(a->rows, n_threads))
+		return llm_cpu_rows_share(a->rows, tid, n_threads) * a->n_units;
+	return share((int64_t) a->rows * a->n_units, tid, n_threads);
 }
 
 static float *
@@ -61,9 +95,9 @@ void
 llm_cpu_run_embed(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
 	const LlmBatch *b = dev->batch;
-	int64_t n = op->out->rows;
+	int64_t n = op->out->rows, end = llm_cpu_rows_share(n, tid + 1, n_threads);
 
-	for (int64_t r = share(n, tid, n_threads); r < share(n, tid + 1, n_threads); r++)
+	for (int64_t r = llm_cpu_rows_share(n, tid, n_threads); r < end; r++)
 	{
 		if (b->embed != NULL && b->embed[r] != NULL)
 			memcpy(row_f(op->out, r), b->embed[r], (size_t) op->out->cols * sizeof(float));
@@ -76,9 +110,9 @@ void
 llm_cpu_run_norm(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
 	const LlmCpuAct *out = op->out;
-	int64_t n = out->rows;
+	int64_t n = out->rows, end = llm_cpu_rows_share(n, tid + 1, n_threads);
 
-	for (int64_t r = share(n, tid, n_threads); r < share(n, tid + 1, n_threads); r++)
+	for (int64_t r = llm_cpu_rows_share(n, tid, n_threads); r < end; r++)
 	{
 		float *y = (out->forms & LLM_ACT_F32) != 0 ? row_f(out, r) : dev->scratch[tid].row;
 
@@ -173,18 +207,33 @@ turn_take(Turn *t)
 	return false;
 }
 
+/* Rows begin .. end of a product's input. */
+static LlmLinearInput
+input_rows(const LlmCpuDevice *dev, const LlmCpuAct *a, int64_t begin, int64_t end)
+{
+	return (LlmLinearInput){.q = a->q != NULL ? row_q(a, begin) : NULL,
+							.tiles = row_tiles(a, begin),
+							.x = row_f(a, begin),
+							.ldx = a->ld,
+							.n_rows = (int32_t) (end - begin),
+							.ahead = dev->ahead};
+}
+
 void
 llm_cpu_run_linear(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
 	const LlmLinear *l = op->linear;
-	LlmLinearInput in = {.q = op->in->q,
-						 .tiles = op->in->tiles,
-						 .x = op->in->f,
-						 .ldx = op->in->ld,
-						 .n_rows = op->in->rows,
-						 .ahead = dev->ahead};
+	LlmLinearInput in = input_rows(dev, op->in, 0, op->in->rows);
 	Turn t;
 
+	if (llm_cpu_rows_own(op->in->rows, n_threads))
+	{
+		int64_t begin = llm_cpu_rows_share(op->in->rows, tid, n_threads);
+
+		in = input_rows(dev, op->in, begin, llm_cpu_rows_share(op->in->rows, tid + 1, n_threads));
+		llm_linear_run(dev->kernels, l, &in, 0, l->n_panels, row_f(op->out, begin), op->out->ld);
+		return;
+	}
 	if (in.n_rows > LLM_GEMM_FEW_ROWS)
 	{
 		llm_linear_run(dev->kernels, l, &in, llm_linear_share(l, tid, n_threads),
@@ -217,14 +266,13 @@ gate_unit(const LlmCpuDevice *dev, const LlmCpuAct *out, int64_t r, int32_t c, c
 		llm_cpu_quantise(dev, out, r, c, y, cols);
 }
 
-/* Work by units of 64 columns of a row, so that one row occupies all threads. */
 void
 llm_cpu_run_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
 	const LlmCpuAct *out = op->out;
-	int64_t n = (int64_t) out->rows * out->n_units;
+	int64_t end = units_share(out, tid + 1, n_threads);
 
-	for (int64_t i = share(n, tid, n_threads); i < share(n, tid + 1, n_threads); i++)
+	for (int64_t i = units_share(out, tid, n_threads); i < end; i++)
 	{
 		int64_t r = i / out->n_units;
 		int32_t c = (int32_t) (i % out->n_units) * LLM_Q8_UNIT;
@@ -257,53 +305,60 @@ gate_units(const LlmCpuDevice *dev, const LlmCpuOp *op, LlmLinearInput *in, int3
 	}
 }
 
+/* Product and gate of rows begin .. end and the units of a turn, in pieces that stay in the second cache. */
+static void
+gate_rows(const LlmCpuDevice *dev, const LlmCpuOp *op, int32_t begin, int32_t end, const Turn *t)
+{
+	for (int32_t u = (int32_t) t->begin, n_units; u < t->end; u += n_units)
+	{
+		int32_t step;
+
+		n_units = t->end - u < GATE_UNITS ? (int32_t) t->end - u : GATE_UNITS;
+		step = dev->max_o / (2 * n_units * LLM_Q8_UNIT);
+		step = step < GATE_ROWS ? step : GATE_ROWS;
+		step = step / LLM_Q8_TILE_ROWS * LLM_Q8_TILE_ROWS;
+		for (int32_t r = begin; r < end; r += step)
+		{
+			LlmLinearInput rows = input_rows(dev, op->in, r, end - r < step ? end : r + step);
+
+			gate_units(dev, op, &rows, r, u, n_units, NULL, t->scratch[t->tid].sums.o);
+		}
+	}
+}
+
 /* Product and gate in one phase. The same operations on every value as the two phases, so the same
  * bits. */
 void
 llm_cpu_run_linear_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
-	const LlmCpuAct *in = op->in, *out = op->out;
-	LlmLinearInput rows = {.q = in->q,
-						   .tiles = in->tiles,
-						   .x = in->f,
-						   .ldx = in->ld,
-						   .n_rows = in->rows,
-						   .ahead = dev->ahead};
-	float *y = dev->scratch[tid].sums.o;
+	const LlmCpuAct *in = op->in;
+	LlmLinearInput rows = input_rows(dev, in, 0, in->rows);
 	Turn t = turn_begin(dev->scratch, op, tid, n_threads);
+	int32_t begin = 0, end = in->rows;
 
 	if (in->rows <= LLM_GEMM_FEW_ROWS)
 	{
 		while (turn_take(&t))
-			gate_units(dev, op, &rows, 0, t.item, 1, t.next, y);
+			gate_units(dev, op, &rows, 0, t.item, 1, t.next, dev->scratch[tid].sums.o);
 		return;
 	}
-	for (int32_t u = (int32_t) t.begin, n_units; u < t.end; u += n_units)
+	if (llm_cpu_rows_own(in->rows, n_threads))
 	{
-		int32_t step;
-
-		n_units = t.end - u < GATE_UNITS ? (int32_t) t.end - u : GATE_UNITS;
-		step = dev->max_o / (2 * n_units * LLM_Q8_UNIT);
-		step = step < GATE_ROWS ? step : GATE_ROWS;
-		step = step / LLM_Q8_TILE_ROWS * LLM_Q8_TILE_ROWS;
-		for (int32_t r = 0; r < out->rows; r += step)
-		{
-			rows.q = in->q != NULL ? row_q(in, r) : NULL;
-			rows.tiles = row_tiles(in, r);
-			rows.x = row_f(in, r);
-			rows.n_rows = out->rows - r < step ? out->rows - r : step;
-			gate_units(dev, op, &rows, r, u, n_units, NULL, y);
-		}
+		begin = (int32_t) llm_cpu_rows_share(in->rows, tid, n_threads);
+		end = (int32_t) llm_cpu_rows_share(in->rows, tid + 1, n_threads);
+		t.begin = 0;
+		t.end = t.n;
 	}
+	gate_rows(dev, op, begin, end, &t);
 }
 
 void
 llm_cpu_run_quantise(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
 	const LlmCpuAct *out = op->out;
-	int64_t n = (int64_t) out->rows * out->n_units;
+	int64_t end = units_share(out, tid + 1, n_threads);
 
-	for (int64_t i = share(n, tid, n_threads); i < share(n, tid + 1, n_threads); i++)
+	for (int64_t i = units_share(out, tid, n_threads); i < end; i++)
 	{
 		int64_t r = i / out->n_units;
 		int32_t c = (int32_t) (i % out->n_units) * LLM_Q8_UNIT;

@@ -268,13 +268,22 @@ attention_count(const LlmCpuDevice *dev, LlmCpuOp *op)
 	const LlmBatch *b = dev->batch;
 	double visible = 0.0, read = 0.0;
 
-	for (int32_t r = 0; r < b->n_rows; r++)
-		visible += (double) (b->pos[r] + 1);
-	for (int32_t s = 0; s < b->n_seqs; s++)
-		read += (double) b->kv_len[s];
-	for (int32_t i = 0; i < dev->n_blocks; i++)
-		read -= (double) (dev->blocks[i].n_runs - 1) *
-				(double) dev->blocks[i].n_shared[op->attn.kv_group] * LLM_PAGE_TOKENS;
+	for (int32_t i = op->block0; i < op->block0 + op->n_blocks; i++)
+	{
+		const LlmCpuBlock *block = &dev->blocks[i];
+
+		for (int32_t k = block->run0; k < block->run0 + block->n_runs; k++)
+		{
+			const LlmCpuRun *run = &dev->runs[k];
+
+			for (int32_t r = run->row0; r < run->row0 + run->n_rows; r++)
+				visible += (double) (b->pos[r] + 1);
+			if (run->row0 + run->n_rows == b->q_start[run->seq + 1])
+				read += (double) b->kv_len[run->seq];
+		}
+		read -= (double) (block->n_runs - 1) * (double) block->n_shared[op->attn.kv_group] *
+				LLM_PAGE_TOKENS;
+	}
 	op->nbytes = read * (double) op->kv->layer_nbytes / LLM_PAGE_TOKENS;
 	op->ops =
 		2.0 * visible * (double) op->attn.n_heads * (double) (op->attn.head_dim + op->attn.v_dim);
@@ -300,6 +309,12 @@ llm_cpu_attention(LlmDevice *d, LlmAct q, const LlmAttn *attn, LlmAct out)
 	op = phase(dev, LLM_CPU_ATTENTION, llm_cpu_run_attention, in, o);
 	op->attn = *attn;
 	op->kv = kv;
+	op->n_blocks = dev->n_blocks;
+	if (attn->wanted_only && !dev->all_wanted)
+	{
+		op->block0 = dev->n_blocks;
+		op->n_blocks = dev->n_wanted_blocks;
+	}
 	llm_cpu_attention_share(dev, op);
 	attention_count(dev, op);
 	if (attn->v_dim % LLM_Q8_UNIT != 0) /* else each head quantises its own units */

@@ -19,9 +19,9 @@
 void
 llm_cpu_run_rope_table(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
-	int64_t n = op->out->rows;
+	int64_t n = op->out->rows, end = llm_cpu_rows_share(n, tid + 1, n_threads);
 
-	for (int64_t r = n * tid / n_threads; r < n * (tid + 1) / n_threads; r++)
+	for (int64_t r = llm_cpu_rows_share(n, tid, n_threads); r < end; r++)
 	{
 		float *table = op->out->f + r * op->out->ld;
 
@@ -111,6 +111,26 @@ lines_end(const LlmCpuDevice *dev, const LlmCpuOp *op, int64_t r)
 	return slot[r] / LLM_KV_LANES != slot[r + 1] / LLM_KV_LANES;
 }
 
+/* Turn heads, and store those of K and V, of items begin .. end: rows times heads. */
+static void
+items_turn(LlmCpuDevice *dev, const LlmCpuOp *op, int tid, int32_t begin, int32_t end)
+{
+	int32_t n_heads = op->attn.n_heads, per_row = n_heads + op->attn.n_kv_heads;
+
+	for (int32_t i = begin; i < end; i++)
+	{
+		int32_t r = i / per_row, h = i % per_row;
+
+		if (h == 0 && i + per_row < end && lines_end(dev, op, r))
+			row_fetch(dev, op, r + 1);
+		if (h < n_heads)
+			llm_cpu_rope_q(dev, op, r, h,
+						   op->out->f + (int64_t) r * op->out->ld + h * op->attn.head_dim);
+		else
+			llm_cpu_rope_kv(dev, op, r, h - n_heads, dev->scratch[tid].row);
+	}
+}
+
 /* Items that a thread takes at a time: some heads, or all of some rows. */
 static int32_t
 items_take(int32_t n, int32_t per_row, int n_threads)
@@ -123,25 +143,16 @@ items_take(int32_t n, int32_t per_row, int n_threads)
 void
 llm_cpu_run_rope(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
-	int32_t n_heads = op->attn.n_heads, per_row = n_heads + op->attn.n_kv_heads;
-	int32_t n = per_row * op->in->rows, take = items_take(n, per_row, n_threads);
+	int32_t per_row = op->attn.n_heads + op->attn.n_kv_heads, rows = op->in->rows;
+	int32_t n = per_row * rows, take = items_take(n, per_row, n_threads);
 
+	if (llm_cpu_rows_own(rows, n_threads))
+	{
+		items_turn(dev, op, tid, (int32_t) llm_cpu_rows_share(rows, tid, n_threads) * per_row,
+				   (int32_t) llm_cpu_rows_share(rows, tid + 1, n_threads) * per_row);
+		return;
+	}
 	for (int32_t at = atomic_fetch_add(&op->next, take); at < n;
 		 at = atomic_fetch_add(&op->next, take))
-	{
-		int32_t end = at + take < n ? at + take : n;
-
-		for (int32_t i = at; i < end; i++)
-		{
-			int32_t r = i / per_row, h = i % per_row;
-
-			if (h == 0 && i + per_row < end && lines_end(dev, op, r))
-				row_fetch(dev, op, r + 1);
-			if (h < n_heads)
-				llm_cpu_rope_q(dev, op, r, h,
-							   op->out->f + (int64_t) r * op->out->ld + h * op->attn.head_dim);
-			else
-				llm_cpu_rope_kv(dev, op, r, h - n_heads, dev->scratch[tid].row);
-		}
-	}
+		items_turn(dev, op, tid, at, at + take < n ? at + take : n);
 }

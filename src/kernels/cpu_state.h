@@ -71,9 +71,12 @@ typedef struct LlmCpuOp
 	LlmAttn attn;
 	LlmKvPages *kv;
 	const LlmSampling *sampling;
-	const struct LlmCpuOp *after; /* the next product of the step, or NULL */
+	const struct LlmCpuOp *then;  /* the next phase of the step, or NULL */
+	const struct LlmCpuOp *after; /* the next product, or NULL */
 	bool odd;                     /* phases of the step are even and odd in turn */
 	_Atomic int32_t next;         /* work items taken, where threads take them as they come */
+	int32_t block0;               /* attention: its blocks, in the device's list */
+	int32_t n_blocks;
 	int64_t n_splits; /* attention in even shares: of all heads; 0 = items as they come */
 	const struct LlmCpuOp *turn; /* attention: the turning and storing that it does too, or NULL */
 	double nbytes;               /* weights and KV read */
@@ -145,8 +148,9 @@ typedef struct LlmCpuDevice
 	LlmCpuScratch *scratch;    /* [n_threads] */
 	LlmSampleOut *picks;       /* [max_out] */
 	LlmCpuOp *ops;             /* [LLM_CPU_OPS_MAX] */
-	LlmCpuBlock *blocks;       /* [max_rows] */
-	LlmCpuRun *runs;           /* [max_rows] */
+	LlmCpuBlock *blocks;       /* [2 * max_rows] of all rows, then of the wanted ones */
+	LlmCpuRun *runs;           /* [2 * max_rows] likewise */
+	uint8_t *wanted_rows;      /* [max_rows] */
 	int32_t *order;            /* [max_seqs] sequences by their tables */
 	bool share;                /* blocks may span sequences that share pages */
 	atomic_bool *spoiled_rows; /* [max_rows] a K or V of the row had a NaN */
@@ -156,8 +160,10 @@ typedef struct LlmCpuDevice
 	LlmCpuAct acts[LLM_CPU_ACTS_MAX];
 	int32_t n_acts;
 	int32_t n_ops;
-	int32_t n_blocks;
+	int32_t n_blocks; /* of all rows */
 	int32_t n_runs;
+	int32_t n_wanted_blocks; /* behind those; none when all rows are wanted */
+	bool all_wanted;
 	const LlmRope *rope;   /* whose table this step has made */
 	LlmCpuAct *rope_table; /* [n_rows][2 * n_dims] cosines, signed sines */
 	LlmCpuAct *gate;       /* gate | up between two phases; the next one may reuse it */
@@ -183,10 +189,14 @@ int32_t llm_cpu_act_n_tiles(const LlmCpuDevice *dev, int32_t rows);
 LlmStatus llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err);
 LlmStatus llm_cpu_step_end(LlmDevice *d, uint64_t *step, LlmError *err);
 LlmStatus llm_cpu_step_wait(LlmDevice *d, uint64_t step, LlmStepOut *out, LlmError *err);
+/* Whether threads wait for each other behind a phase: the next one may read what others wrote in it.
+ * Turning stores K and V for all. */
+bool llm_cpu_waits(const LlmCpuOp *op, int n_threads);
 
 /* ---- cpu_blocks.c ---- */
 
-/* Cut a checked batch into blocks and runs; blocks cost less and less. */
+/* Cut a checked batch into blocks and runs; blocks cost less and less. The wanted rows follow in blocks and
+ * runs of their own, unless they are all. */
 void llm_cpu_blocks_set(LlmCpuDevice *dev, const LlmBatch *b);
 
 /* ---- cpu_record.c: the recording half of LlmDeviceOps ---- */
@@ -201,6 +211,11 @@ void llm_cpu_gather_rows(LlmDevice *d, LlmAct x, LlmAct out);
 void llm_cpu_sample(LlmDevice *d, LlmAct logits, const LlmSampling *sampling);
 
 /* ---- cpu_ops.c: the phases ---- */
+
+/* Whether in phases that work row by row each thread has the same rows to itself. */
+bool llm_cpu_rows_own(int64_t n_rows, int n_threads);
+/* First of a thread's rows; whole tiles when they are its own. */
+int64_t llm_cpu_rows_share(int64_t n_rows, int tid, int n_threads);
 
 /* Quantise n values of row r that begin at column c, a multiple of 64, in all forms that a has. */
 void llm_cpu_quantise(const LlmCpuDevice *dev, const LlmCpuAct *a, int64_t r, int32_t c,

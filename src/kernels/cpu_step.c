@@ -57,6 +57,7 @@ llm_cpu_arena_free(LlmCpuDevice *dev)
 	free(dev->ops);
 	free(dev->blocks);
 	free(dev->runs);
+	free(dev->wanted_rows);
 	free(dev->order);
 	free(dev->spoiled_rows);
 	free(dev->spoiled_seqs);
@@ -67,6 +68,7 @@ llm_cpu_arena_free(LlmCpuDevice *dev)
 	dev->ops = NULL;
 	dev->blocks = NULL;
 	dev->runs = NULL;
+	dev->wanted_rows = NULL;
 	dev->order = NULL;
 	dev->spoiled_rows = NULL;
 	dev->spoiled_seqs = NULL;
@@ -148,14 +150,15 @@ llm_cpu_limits_set(LlmDevice *d, const LlmDeviceLimits *limits, LlmError *err)
 	dev->arena = llm_block_create(dev->arena_nbytes);
 	dev->picks = calloc(max_out, sizeof(*dev->picks));
 	dev->ops = calloc(LLM_CPU_OPS_MAX, sizeof(*dev->ops));
-	dev->blocks = calloc(max_rows, sizeof(*dev->blocks));
-	dev->runs = calloc(max_rows, sizeof(*dev->runs));
+	dev->blocks = calloc(2 * max_rows, sizeof(*dev->blocks));
+	dev->runs = calloc(2 * max_rows, sizeof(*dev->runs));
+	dev->wanted_rows = calloc(max_rows, sizeof(*dev->wanted_rows));
 	dev->order = calloc((size_t) limits->max_seqs, sizeof(*dev->order));
 	dev->spoiled_rows = calloc(max_rows, sizeof(*dev->spoiled_rows));
 	dev->spoiled_seqs = calloc((size_t) limits->max_seqs, sizeof(*dev->spoiled_seqs));
 	if (dev->arena == NULL || dev->picks == NULL || dev->ops == NULL || dev->blocks == NULL ||
-		dev->runs == NULL || dev->order == NULL || dev->spoiled_rows == NULL ||
-		dev->spoiled_seqs == NULL || !scratch_create(dev))
+		dev->runs == NULL || dev->wanted_rows == NULL || dev->order == NULL ||
+		dev->spoiled_rows == NULL || dev->spoiled_seqs == NULL || !scratch_create(dev))
 		status = llm_error_set(err, LLM_E_MEMORY,
 							   "out of memory: %zu bytes for activations of %" PRId32 " rows",
 							   dev->arena_nbytes, limits->max_rows);
@@ -260,6 +263,22 @@ llm_cpu_step_begin(LlmDevice *d, const LlmBatch *batch, LlmError *err)
 	return LLM_OK;
 }
 
+/* Phases that work row by row. */
+static bool
+by_rows(const LlmCpuOp *op)
+{
+	return op->kind <= LLM_CPU_ROPE || op->kind == LLM_CPU_QUANTISE;
+}
+
+bool
+llm_cpu_waits(const LlmCpuOp *op, int n_threads)
+{
+	const LlmCpuOp *then = op->then;
+
+	return then == NULL || !by_rows(op) || !by_rows(then) || op->run == llm_cpu_run_rope ||
+		   op->out->rows != then->out->rows || !llm_cpu_rows_own(op->out->rows, n_threads);
+}
+
 /* One phase and the barrier after it, with the clock running. Thread 0 keeps the time of the phase,
  * every thread its own waiting. */
 static double
@@ -269,7 +288,8 @@ phase_timed(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads, double star
 
 	op->run(dev, op, tid, n_threads);
 	done = llm_clock_seconds();
-	llm_pool_barrier(dev->pool);
+	if (llm_cpu_waits(op, n_threads))
+		llm_pool_barrier(dev->pool);
 	end = llm_clock_seconds();
 	dev->scratch[tid].waited[op->kind] += end - done;
 	if (tid == 0)
@@ -296,7 +316,8 @@ step_run(void *arg, int tid, int n_threads)
 		else
 		{
 			op->run(dev, op, tid, n_threads);
-			llm_pool_barrier(dev->pool);
+			if (llm_cpu_waits(op, n_threads))
+				llm_pool_barrier(dev->pool);
 		}
 	}
 }
@@ -324,7 +345,7 @@ step_count(LlmCpuDevice *dev)
 static void
 step_link(LlmCpuDevice *dev)
 {
-	const LlmCpuOp *after = NULL;
+	const LlmCpuOp *after = NULL, *then = NULL;
 	bool odd = false;
 
 	for (int32_t i = 0; i < dev->n_ops; i++)
@@ -335,6 +356,9 @@ step_link(LlmCpuDevice *dev)
 	for (int32_t i = dev->n_ops - 1; i >= 0; i--)
 	{
 		dev->ops[i].after = after;
+		dev->ops[i].then = then;
+		if (dev->ops[i].run != NULL)
+			then = &dev->ops[i];
 		if (dev->ops[i].kind >= LLM_CPU_LINEAR && dev->ops[i].kind <= LLM_CPU_LINEAR_LAST)
 			after = &dev->ops[i];
 	}

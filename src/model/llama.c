@@ -6,9 +6,9 @@
  *                 h = norm(x += a Wo);  f = silu(h Wgate) * (h Wup);  x += f Wdown
  *     logits = norm(x) Whead        only for the rows whose output is wanted
  *
- * The sums x += ... ride on the norm that follows. After the last layer the rows that are wanted are
- * gathered before the final norm: a norm sees one row, so the bits are those of the whole batch, and
- * a prefill chunk pays for one row of the head, not for all.
+ * The sums x += ... ride on the norm that follows. Attention is the last op that looks at other rows:
+ * behind that of the last layer the rows that are wanted are gathered, with the bits that they have in
+ * the whole batch, and a prefill chunk pays for one row of what follows, not for all.
  *
  * GGUF files of this family hold Q and K with their rows permuted for rotary pairs (2i, 2i + 1).
  * Sources: Touvron et al. 2023 (arXiv:2302.13971, 2307.09288); tensor names and keys: docs/gguf.md
@@ -24,8 +24,8 @@
 #include "model/weights.h"
 
 #define KEY_CAP 96
-/* Activations of a forward: x, h, qkv, q, a, y, f; of the wanted rows: x, y, h, logits. */
-#define N_ACTS 11
+/* Activations of a forward: x, h, a, f, y of all rows and of the wanted ones; qkv, q, logits. */
+#define N_ACTS 13
 
 typedef struct LlamaLayer
 {
@@ -210,26 +210,56 @@ layers_init(Llama *m, const LlmModelConfig *c, LlmDevice *dev)
 
 /* ---- the forward ---- */
 
-/* Record the head for the wanted rows of x += y. */
-static LlmAct
-head_record(const LlmModel *model, LlmDevice *dev, const LlmBatch *b, LlmAct x, LlmAct y)
+/* What flows from layer to layer, for all rows of a step or for the wanted ones. */
+typedef struct LlamaActs
 {
-	const LlmDeviceOps *ops = dev->ops;
+	LlmAct x; /* the residual */
+	LlmAct h; /* its norm */
+	LlmAct a; /* what attention gives */
+	LlmAct f; /* gated */
+	LlmAct y; /* what the next norm adds to x; nothing before the first layer */
+} LlamaActs;
+
+static LlamaActs
+acts_create(const LlmModel *model, LlmDevice *dev, int32_t rows, int32_t h_forms)
+{
 	const Llama *m = model->arch;
 	const LlmModelConfig *c = &model->config;
-	LlmAct out_x, out_y, h, logits;
+	const LlmDeviceOps *ops = dev->ops;
+	LlamaActs acts;
 
-	if (b->n_out == 0)
-		return (LlmAct){.slot = -1, .forms = LLM_ACT_F32, .cols = c->vocab_size};
-	out_x = ops->act_create(dev, LLM_ACT_F32, b->n_out, c->dim);
-	out_y = ops->act_create(dev, LLM_ACT_F32, b->n_out, c->dim);
-	h = ops->act_create(dev, m->out_forms, b->n_out, c->dim);
-	logits = ops->act_create(dev, LLM_ACT_F32, b->n_out, c->vocab_size);
-	ops->gather_rows(dev, x, out_x);
-	ops->gather_rows(dev, y, out_y);
-	ops->norm(dev, out_x, out_y, &m->norm, h);
-	ops->linear(dev, h, m->head, LLM_EPI_NONE, logits);
-	return logits;
+	acts.x = ops->act_create(dev, LLM_ACT_F32, rows, c->dim);
+	acts.h = ops->act_create(dev, h_forms, rows, c->dim);
+	acts.a = ops->act_create(dev, m->a_forms, rows, c->n_heads * c->head_dim);
+	acts.f = ops->act_create(dev, m->f_forms, rows, c->hidden_dim);
+	acts.y = ops->act_create(dev, LLM_ACT_F32, rows, c->dim);
+	return acts;
+}
+
+/* The half of a layer before the sum that attention gives. qkv and q: between its ops. */
+static void
+layer_attend(LlmDevice *dev, const LlamaLayer *l, const LlmAttn *attn, const LlamaActs *acts,
+			 LlmAct qkv, LlmAct q)
+{
+	const LlmDeviceOps *ops = dev->ops;
+	LlmAct none = {0};
+
+	ops->norm(dev, acts->x, attn->layer > 0 ? acts->y : none, &l->attn_norm, acts->h);
+	ops->linear(dev, acts->h, l->wqkv, LLM_EPI_NONE, qkv);
+	ops->rope_kv_write(dev, qkv, attn, q);
+	ops->attention(dev, q, attn, acts->a);
+}
+
+/* The other half, row by row. */
+static void
+layer_feed(LlmDevice *dev, const LlamaLayer *l, const LlamaActs *acts)
+{
+	const LlmDeviceOps *ops = dev->ops;
+
+	ops->linear(dev, acts->a, l->wo, LLM_EPI_NONE, acts->y);
+	ops->norm(dev, acts->x, acts->y, &l->ffn_norm, acts->h);
+	ops->linear(dev, acts->h, l->w13, LLM_EPI_SILU_GATE, acts->f);
+	ops->linear(dev, acts->f, l->w2, LLM_EPI_NONE, acts->y);
 }
 
 static LlmAct
@@ -238,33 +268,32 @@ forward(const LlmModel *model, LlmDevice *dev, const LlmBatch *b)
 	const LlmDeviceOps *ops = dev->ops;
 	const Llama *m = model->arch;
 	const LlmModelConfig *c = &model->config;
-	int32_t n = b->n_rows, q_cols = c->n_heads * c->head_dim;
-	int32_t qkv_cols = q_cols + 2 * c->n_kv_heads * c->head_dim;
-	LlmAct x = ops->act_create(dev, LLM_ACT_F32, n, c->dim);
-	LlmAct h = ops->act_create(dev, m->h_forms, n, c->dim);
-	LlmAct qkv = ops->act_create(dev, LLM_ACT_F32, n, qkv_cols);
-	LlmAct q = ops->act_create(dev, LLM_ACT_F32, n, q_cols);
-	LlmAct a = ops->act_create(dev, m->a_forms, n, q_cols);
-	LlmAct y = ops->act_create(dev, LLM_ACT_F32, n, c->dim);
-	LlmAct f = ops->act_create(dev, m->f_forms, n, c->hidden_dim);
-	LlmAct add = {0}; /* what the next norm adds to x: nothing yet */
+	int32_t q_cols = c->n_heads * c->head_dim;
+	LlamaActs all = acts_create(model, dev, b->n_rows, m->h_forms), out;
+	LlmAct qkv =
+		ops->act_create(dev, LLM_ACT_F32, b->n_rows, q_cols + 2 * c->n_kv_heads * c->head_dim);
+	LlmAct q = ops->act_create(dev, LLM_ACT_F32, b->n_rows, q_cols), logits;
+	const LlamaLayer *last = &m->layers[c->n_layers - 1];
+	LlmAttn attn = last->attn;
 
-	ops->embed(dev, m->embed, x);
-	for (int32_t i = 0; i < c->n_layers; i++)
+	ops->embed(dev, m->embed, all.x);
+	for (const LlamaLayer *l = m->layers; l < last; l++)
 	{
-		const LlamaLayer *l = &m->layers[i];
-
-		ops->norm(dev, x, add, &l->attn_norm, h);
-		ops->linear(dev, h, l->wqkv, LLM_EPI_NONE, qkv);
-		ops->rope_kv_write(dev, qkv, &l->attn, q);
-		ops->attention(dev, q, &l->attn, a);
-		ops->linear(dev, a, l->wo, LLM_EPI_NONE, y);
-		ops->norm(dev, x, y, &l->ffn_norm, h);
-		ops->linear(dev, h, l->w13, LLM_EPI_SILU_GATE, f);
-		ops->linear(dev, f, l->w2, LLM_EPI_NONE, y);
-		add = y;
+		layer_attend(dev, l, &l->attn, &all, qkv, q);
+		layer_feed(dev, l, &all);
 	}
-	return head_record(model, dev, b, x, y);
+	attn.wanted_only = true;
+	layer_attend(dev, last, &attn, &all, qkv, q);
+	if (b->n_out == 0)
+		return (LlmAct){.slot = -1, .forms = LLM_ACT_F32, .cols = c->vocab_size};
+	out = acts_create(model, dev, b->n_out, m->h_forms | m->out_forms);
+	logits = ops->act_create(dev, LLM_ACT_F32, b->n_out, c->vocab_size);
+	ops->gather_rows(dev, all.x, out.x);
+	ops->gather_rows(dev, all.a, out.a);
+	layer_feed(dev, last, &out);
+	ops->norm(dev, out.x, out.y, &m->norm, out.h);
+	ops->linear(dev, out.h, m->head, LLM_EPI_NONE, logits);
+	return logits;
 }
 
 /* ---- life ---- */

@@ -3,6 +3,7 @@
 #define LLM_TENSOR_KV_SPEC_H
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tensor/dtype.h"
@@ -81,9 +82,10 @@ typedef struct LlmAttn
 	int32_t n_kv_heads;
 	int32_t head_dim; /* of q and k */
 	int32_t v_dim;
-	int32_t window; /* 0 = none */
-	float scale;    /* on q.k */
-	float softcap;  /* 0 = none */
+	int32_t window;   /* 0 = none */
+	float scale;      /* on q.k */
+	float softcap;    /* 0 = none */
+	bool wanted_only; /* rows whose output the batch does not want may stay as they are */
 	const LlmRope *rope;
 } LlmAttn;
 

@@ -27,6 +27,7 @@
 #ifndef MAX_SEQS
 #define MAX_SEQS 8
 #endif
+#define MAX_ROWS 400 /* in a step; enough for three threads to have rows of their own */
 #define MAX_TOKENS (64 * STRIDE - 42)
 #define N_PAGES (MAX_SEQS * STRIDE + 6)
 
@@ -148,13 +149,13 @@ limits_of(const Machine *m)
 {
 	int32_t qkv = (HEADS + 2 * KV_HEADS) * m->graph.head_dim;
 
-	return (LlmDeviceLimits){.max_rows = 64,
-							 .max_out = 64,
+	return (LlmDeviceLimits){.max_rows = MAX_ROWS,
+							 .max_out = MAX_ROWS,
 							 .max_seqs = MAX_SEQS,
 							 .max_cols = qkv > 2 * HIDDEN_MAX ? qkv : 2 * HIDDEN_MAX,
 							 .vocab_size = VOCAB,
 							 .max_pos = MAX_TOKENS,
-							 .n_acts = 10};
+							 .n_acts = 13};
 }
 
 static inline void
@@ -194,42 +195,65 @@ machine_close(Machine *m)
 	llm_pool_free(m->pool);
 }
 
-/* Record a forward; logits of the wanted rows. */
+/* Activations of all rows of a step, or of the wanted ones. */
+typedef struct Acts
+{
+	LlmAct x, h, a, y, f;
+} Acts;
+
+static inline Acts
+acts_create(Machine *m, int32_t n)
+{
+	const LlmDeviceOps *ops = m->dev->ops;
+	int32_t all = LLM_ACT_F32 | LLM_ACT_Q8;
+
+	return (Acts){.x = ops->act_create(m->dev, LLM_ACT_F32, n, DIM),
+				  .h = ops->act_create(m->dev, all, n, DIM),
+				  .a = ops->act_create(m->dev, all, n, HEADS * m->graph.head_dim),
+				  .y = ops->act_create(m->dev, LLM_ACT_F32, n, DIM),
+				  .f = ops->act_create(m->dev, all, n, m->graph.hidden)};
+}
+
+/* Record a forward, whose last layer goes on with the wanted rows alone behind attention; their
+ * logits. */
 static inline LlmAct
 forward(Machine *m, const LlmBatch *b)
 {
 	LlmDevice *dev = m->dev;
 	const LlmDeviceOps *ops = dev->ops;
-	int32_t n = b->n_rows, hd = m->graph.head_dim, all = LLM_ACT_F32 | LLM_ACT_Q8;
-	LlmAct x = ops->act_create(dev, LLM_ACT_F32, n, DIM);
-	LlmAct h = ops->act_create(dev, all, n, DIM);
+	int32_t n = b->n_rows, hd = m->graph.head_dim;
+	Acts c = acts_create(m, n), out = acts_create(m, b->n_out);
 	LlmAct qkv = ops->act_create(dev, LLM_ACT_F32, n, (HEADS + 2 * KV_HEADS) * hd);
 	LlmAct q = ops->act_create(dev, LLM_ACT_F32, n, HEADS * hd);
-	LlmAct a = ops->act_create(dev, all, n, HEADS * hd);
-	LlmAct y = ops->act_create(dev, LLM_ACT_F32, n, DIM);
-	LlmAct f = ops->act_create(dev, all, n, m->graph.hidden);
-	LlmAct last = ops->act_create(dev, all, b->n_out, DIM);
-	LlmAct logits = ops->act_create(dev, LLM_ACT_F32, b->n_out, VOCAB);
-	LlmAct add = {0};
+	LlmAct logits = ops->act_create(dev, LLM_ACT_F32, b->n_out, VOCAB), add = {0};
 
-	ops->embed(dev, m->embed, x);
+	ops->embed(dev, m->embed, c.x);
 	for (int i = 0; i < LAYERS; i++)
 	{
 		Layer *l = &m->layers[i];
+		LlmAttn attn = l->attn;
 
-		ops->norm(dev, x, add, &m->norm, h);
-		ops->linear(dev, h, l->qkv, LLM_EPI_NONE, qkv);
-		ops->rope_kv_write(dev, qkv, &l->attn, q);
-		ops->attention(dev, q, &l->attn, a);
-		ops->linear(dev, a, l->o, LLM_EPI_NONE, y);
-		ops->norm(dev, x, y, &m->norm, h);
-		ops->linear(dev, h, l->gate_up, LLM_EPI_SILU_GATE, f);
-		ops->linear(dev, f, l->down, LLM_EPI_NONE, y);
-		add = y;
+		attn.wanted_only = i + 1 == LAYERS;
+		ops->norm(dev, c.x, add, &m->norm, c.h);
+		ops->linear(dev, c.h, l->qkv, LLM_EPI_NONE, qkv);
+		ops->rope_kv_write(dev, qkv, &attn, q);
+		ops->attention(dev, q, &attn, c.a);
+		if (attn.wanted_only && b->n_out == 0)
+			return (LlmAct){.slot = -1};
+		if (attn.wanted_only)
+		{
+			ops->gather_rows(dev, c.x, out.x);
+			ops->gather_rows(dev, c.a, out.a);
+			c = out;
+		}
+		ops->linear(dev, c.a, l->o, LLM_EPI_NONE, c.y);
+		ops->norm(dev, c.x, c.y, &m->norm, c.h);
+		ops->linear(dev, c.h, l->gate_up, LLM_EPI_SILU_GATE, c.f);
+		ops->linear(dev, c.f, l->down, LLM_EPI_NONE, c.y);
+		add = c.y;
 	}
-	ops->norm(dev, x, add, &m->norm, h);
-	ops->gather_rows(dev, h, last);
-	ops->linear(dev, last, m->embed, LLM_EPI_NONE, logits);
+	ops->norm(dev, c.x, add, &m->norm, c.h);
+	ops->linear(dev, c.h, m->embed, LLM_EPI_NONE, logits);
 	return logits;
 }
 
@@ -240,14 +264,15 @@ typedef struct Run
 {
 	Machine *m;
 	int32_t len[MAX_SEQS]; /* tokens stored */
+	int32_t every;         /* rows are wanted at positions that it divides; 0 = all */
 	int32_t page_mul;      /* pages are handed out in this order; coprime to N_PAGES - 1 */
 	int32_t tables[MAX_SEQS * STRIDE];
-	int32_t token[64], pos[64], row_seq[64], slot[64], out_row[64];
-	uint8_t phase[64], want[64];
+	int32_t token[MAX_ROWS], pos[MAX_ROWS], row_seq[MAX_ROWS], slot[MAX_ROWS], out_row[MAX_ROWS];
+	uint8_t phase[MAX_ROWS], want[MAX_ROWS];
 	int32_t q_start[MAX_SEQS + 1], kv_len[MAX_SEQS], table[MAX_SEQS * STRIDE];
 	LlmBatch b;
-	LlmSampleRow rows[64];
-	LlmSampleOut picks[64];
+	LlmSampleRow rows[MAX_ROWS];
+	LlmSampleOut picks[MAX_ROWS];
 	float logits[MAX_SEQS][MAX_TOKENS][VOCAB];
 } Run;
 
@@ -266,7 +291,7 @@ run_create(Machine *m, int32_t page_mul)
 	r->m = m;
 	for (int32_t i = 0; i < MAX_SEQS * STRIDE; i++)
 		r->tables[i] = 1 + (i * page_mul) % (N_PAGES - 1);
-	for (int i = 0; i < 64; i++)
+	for (int i = 0; i < MAX_ROWS; i++)
 	{
 		r->want[i] = LLM_WANT_TOKEN | LLM_WANT_LOGITS;
 		r->rows[i] =
@@ -307,9 +332,9 @@ step_add(Run *r, int32_t seq, int32_t n)
 		r->pos[row] = pos;
 		r->row_seq[row] = seq; /* which sequence the logits belong to; the device does not care */
 		r->slot[row] = r->tables[seq * STRIDE + pos / 64] * 64 + pos % 64;
-		r->out_row[row] = row;
+		if (r->every == 0 || pos % r->every == 0)
+			r->out_row[b->n_out++] = row;
 	}
-	r->b.n_out = r->b.n_rows;
 	r->kv_len[b->n_seqs++] = r->len[seq];
 	r->q_start[b->n_seqs] = b->n_rows;
 }
@@ -329,7 +354,7 @@ step_run_any(Run *r)
 	assert_int_equal(dev->ops->step_end(dev, &step, &err), LLM_OK);
 	assert_int_equal(dev->ops->step_wait(dev, step, &out, &err), LLM_OK);
 	for (int32_t i = 0; i < r->b.n_out; i++)
-		memcpy(r->logits[r->row_seq[i]][r->pos[i]],
+		memcpy(r->logits[r->row_seq[r->out_row[i]]][r->pos[r->out_row[i]]],
 			   out.logits + (size_t) i * (size_t) out.ld_logits, VOCAB * sizeof(float));
 	return out;
 }

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "cpu_graph.h"
+#include "kernels/cpu_state.h"
 #include "kernels/kernels.h"
 
 /* Chunk sizes, threads, page order and instruction set never change a bit. */
@@ -49,6 +50,94 @@ test_bits_alone(void **state)
 		free(want);
 		machine_close(&base);
 	}
+}
+
+/* Behind what do the threads of the last step wait? Turning (t), attention (a), gathering (g), sampling (s) and
+ * everything else (.), in order; phases behind which nobody waits are left out. */
+static const char *
+waits_text(const Machine *m, int n_threads, char *text)
+{
+	static const char letters[LLM_CPU_N_KINDS] = {[LLM_CPU_ROPE] = 't',
+												  [LLM_CPU_ATTENTION] = 'a',
+												  [LLM_CPU_GATHER] = 'g',
+												  [LLM_CPU_SAMPLE] = 's'};
+	const LlmCpuDevice *dev = (const LlmCpuDevice *) m->dev;
+	char *to = text;
+
+	for (int32_t i = 0; i < dev->n_ops; i++)
+	{
+		const LlmCpuOp *op = &dev->ops[i];
+
+		if (op->run != NULL && llm_cpu_waits(op, n_threads))
+			*to++ = letters[op->kind] != '\0' ? letters[op->kind] : '.';
+	}
+	*to = '\0';
+	return text;
+}
+
+/* Threads that have rows of their own wait where they read others' alone; with fewer rows everywhere. */
+static void
+test_waits(void **state)
+{
+	Machine m;
+	Run *r;
+	char text[100];
+
+	(void) state;
+	machine_open(&m, &graphs[2], NULL, 2);
+	r = run_create(&m, 1);
+	r->every = 4;
+	step_begin_batch(r);
+	for (int32_t s = 0; s < MAX_SEQS; s++)
+		step_add(r, s, MAX_ROWS / MAX_SEQS);
+	step_run(r);
+	/* the wanted rows are too few */
+	assert_string_equal(waits_text(&m, 2, text), "tatagg......s");
+	assert_true(strlen(waits_text(&m, 4, text)) > 20);
+	free(r);
+	machine_close(&m);
+}
+
+/* Steps of so many rows that each thread has some to itself, with all or some of them wanted: each sequence as
+ * if it were alone. */
+static void
+test_bits_own_rows(void **state)
+{
+	const LlmKernels *all[LLM_KERNELS_MAX];
+	int n_all = llm_kernels_list(all);
+
+	(void) state;
+	for (size_t g = 0; g < N_GRAPHS; g++)
+		for (int i = 0; i < n_all; i++)
+			for (int n_threads = 1; n_threads <= (i == n_all - 1 ? 2 : 3);
+				 n_threads++) /* generic is slow */
+			{
+				int32_t n = MAX_ROWS / MAX_SEQS, every = n_threads % 2 == 0 ? 3 : 0;
+				Machine m;
+				Run *r, *alone;
+
+				machine_open(&m, &graphs[g], all[i]->isa, n_threads);
+				r = run_create(&m, 7);
+				alone = run_create(&m, 11);
+				r->every = every;
+				assert_true(llm_cpu_rows_own(MAX_ROWS, n_threads));
+				while (r->len[0] + n <= MAX_TOKENS)
+				{
+					step_begin_batch(r);
+					for (int32_t s = 0; s < MAX_SEQS; s++)
+						step_add(r, s, n);
+					step_run(r);
+				}
+				for (int32_t s = 0; s < MAX_SEQS; s += 3)
+				{
+					alone->every = every;
+					run_alone(alone, s, r->len[s], (int32_t[]){64, 0});
+					assert_same(r, alone, s, r->len[s]);
+				}
+				free(r);
+				free(alone);
+				machine_close(&m);
+			}
 }
 
 /* Four sequences of different ages in every step: each as if it were alone. */
@@ -200,10 +289,9 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bits_alone),
-		cmocka_unit_test(test_bits_mixed),
-		cmocka_unit_test(test_kv_pages),
-		cmocka_unit_test(test_nan_stays_alone),
+		cmocka_unit_test(test_bits_alone), cmocka_unit_test(test_bits_own_rows),
+		cmocka_unit_test(test_waits),      cmocka_unit_test(test_bits_mixed),
+		cmocka_unit_test(test_kv_pages),   cmocka_unit_test(test_nan_stays_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

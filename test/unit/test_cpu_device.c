@@ -90,7 +90,7 @@ test_bad_batches(void **state)
 		else if (i == 6)
 			r->kv_len[0] = STRIDE * 64 + 1;
 		else
-			r->b.n_rows = 65;
+			r->b.n_rows = MAX_ROWS + 1;
 		assert_int_equal(m.dev->ops->step_begin(m.dev, &r->b, &err), LLM_E_INTERNAL);
 	}
 	r->len[0] = 0;
@@ -134,7 +134,7 @@ test_bad_ops(void **state)
 			ops->attention(m.dev, x, &m.layers[0].attn, y);
 		else
 			for (int j = 0; j < 40; j++)
-				y = ops->act_create(m.dev, LLM_ACT_F32, 64, 200);
+				y = ops->act_create(m.dev, LLM_ACT_F32, MAX_ROWS, 200);
 		assert_int_equal(ops->step_end(m.dev, &step, &err), LLM_E_INTERNAL);
 		assert_true(err.text[0] != '\0');
 	}

@@ -146,7 +146,7 @@ static void
 op_attention(LlmDevice *dev, LlmAct q, const LlmAttn *a, LlmAct out)
 {
 	assert_int_equal(out.cols, a->n_heads * a->v_dim);
-	note(dev, "attention%d(%d)>%d ", a->layer, q.slot, out.slot);
+	note(dev, "attention%d(%d%s)>%d ", a->layer, q.slot, a->wanted_only ? ",wanted" : "", out.slot);
 }
 
 static void
@@ -271,11 +271,12 @@ a_step_is_recorded_in_order(void **state)
 	logits = llm_model_forward(m, &recorder.base, &(LlmBatch){.n_rows = 5, .n_out = 2});
 	assert_string_equal(recorder.log,
 						"embed>0 norm(0)>1 "
-						"linear(1,blk.0.attn_q.weight+blk.0.attn_k.weight+blk.0.attn_v.weight)>2 "
-						"rope0(2)>3 attention0(3)>4 linear(4,blk.0.attn_output.weight)>5 "
-						"norm(0+5)>1 linear(1,blk.0.ffn_gate.weight+blk.0.ffn_up.weight,gate)>6 "
-						"linear(6,blk.0.ffn_down.weight)>5 "
-						"gather(0)>7 gather(5)>8 norm(7+8)>9 linear(9,output.weight)>10 ");
+						"linear(1,blk.0.attn_q.weight+blk.0.attn_k.weight+blk.0.attn_v.weight)>5 "
+						"rope0(5)>6 attention0(6,wanted)>2 gather(0)>7 gather(2)>9 "
+						"linear(9,blk.0.attn_output.weight)>11 norm(7+11)>8 "
+						"linear(8,blk.0.ffn_gate.weight+blk.0.ffn_up.weight,gate)>10 "
+						"linear(10,blk.0.ffn_down.weight)>11 "
+						"norm(7+11)>8 linear(8,output.weight)>12 ");
 	assert_int_equal(logits.rows, 2);
 	assert_int_equal(logits.cols, 48);
 	assert_true(recorder.n_acts <= llm_model_limits(m, 5, 2).n_acts);
@@ -283,6 +284,7 @@ a_step_is_recorded_in_order(void **state)
 	recorder.log[0] = '\0';
 	logits = llm_model_forward(m, &recorder.base, &(LlmBatch){.n_rows = 5});
 	assert_null(strstr(recorder.log, ",output.weight"));
+	assert_null(strstr(recorder.log, ",blk.0.attn_output.weight"));
 	assert_int_equal(logits.slot, -1);
 	llm_model_free(m);
 }
@@ -300,7 +302,7 @@ a_missing_head_is_tied(void **state)
 	assert_int_equal(try_file(&b, &c, &m, &err), LLM_OK);
 	assert_true(recorder.linears[0].is_embedding && recorder.linears[0].role == LLM_LINEAR_HEAD);
 	llm_model_forward(m, &recorder.base, &(LlmBatch){.n_rows = 1, .n_out = 1});
-	assert_non_null(strstr(recorder.log, "linear(9,token_embd.weight)>10"));
+	assert_non_null(strstr(recorder.log, "linear(8,token_embd.weight)>12"));
 	llm_model_free(m);
 }
 
