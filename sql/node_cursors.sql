@@ -13,7 +13,7 @@ CREATE FUNCTION asked() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	old bigint := last_value FROM mark;
 BEGIN
-	RETURN setval('mark', requests + 1) - old FROM llm.stat_engine;
+	RETURN setval('mark', engine_requests() + 1) - old;
 END
 $$;
 SELECT asked() IS NOT NULL;

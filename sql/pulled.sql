@@ -17,24 +17,25 @@ CREATE FUNCTION three_ways(query text, OUT pulled bigint, OUT plain bigint, OUT 
 DECLARE
 	rows text[];
 	first text[];
+	asked bigint[];
 	before bigint;
 	r record;
 BEGIN
 	same := true;
 	FOR i IN 1..3 LOOP
 		PERFORM set_config('llm_infer.enable_pullup', (i = 1)::text, true), set_config('llm_infer.enable_batch', (i < 3)::text, true);
-		SELECT requests INTO before FROM llm.stat_engine;
+		before := engine_requests();
 		rows := '{}';
 		FOR r IN EXECUTE query LOOP
 			rows := rows || r::text;
 		END LOOP;
 		SELECT array_agg(x ORDER BY x) INTO rows FROM unnest(rows) x;
-		SELECT CASE i WHEN 1 THEN requests - before ELSE pulled END, CASE i WHEN 2 THEN requests - before ELSE plain END, CASE i WHEN 3 THEN requests - before END
-		INTO pulled, plain, row_by_row FROM llm.stat_engine;
+		asked[i] := engine_requests() - before;
 		first := CASE i WHEN 1 THEN rows ELSE first END;
 		n := coalesce(cardinality(first), 0);
 		same := same AND first IS NOT DISTINCT FROM rows;
 	END LOOP;
+	pulled := asked[1]; plain := asked[2]; row_by_row := asked[3];
 	PERFORM set_config('llm_infer.enable_pullup', 'on', true), set_config('llm_infer.enable_batch', 'on', true);
 END
 $$;

@@ -49,19 +49,25 @@ BEGIN
 END
 $$;
 
+-- Requests that the engine has had. It counts those that are cancelled when it comes to them, which is told to nobody: what is asked
+-- of its prefix caches is answered after all that this session has sent before.
+CREATE OR REPLACE FUNCTION engine_requests() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM FROM llm.prefix_cache;
+	RETURN requests FROM llm.stat_engine;
+END
+$$;
+
 -- Requests that the engine has had from a statement, whichever way they were made.
 CREATE OR REPLACE FUNCTION requests_of(query text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-	before bigint;
-	after bigint;
+	before bigint := engine_requests();
 	r record;
 BEGIN
-	SELECT requests INTO before FROM llm.stat_engine;
 	FOR r IN EXECUTE query LOOP
 		NULL;
 	END LOOP;
-	SELECT requests INTO after FROM llm.stat_engine;
-	RETURN after - before;
+	RETURN engine_requests() - before;
 END
 $$;
 
@@ -82,13 +88,13 @@ BEGIN
 	nodes := 0;
 	FOREACH way IN ARRAY ARRAY[true, false] LOOP
 		PERFORM set_config('llm_infer.enable_batch', way::text, true);
-		SELECT requests INTO before FROM llm.stat_engine;
+		before := engine_requests();
 		lines := '{}';
 		after := NULL;
 		BEGIN
 			IF wrote IS NOT NULL THEN
 				EXECUTE query;
-				SELECT requests INTO after FROM llm.stat_engine;
+				after := engine_requests();
 			END IF;
 			FOR r IN EXECUTE coalesce(wrote, query) LOOP
 				lines := lines || r::text;
@@ -102,7 +108,7 @@ BEGIN
 			lines := ARRAY[SQLSTATE || ': ' || SQLERRM];
 		END;
 		IF after IS NULL THEN
-			SELECT requests INTO after FROM llm.stat_engine;
+			after := engine_requests();
 		END IF;
 		IF way THEN
 			a := lines::text; n := cardinality(lines); batched := after - before;

@@ -145,7 +145,7 @@ DECLARE
 	before bigint;
 BEGIN
 	PERFORM set_config('llm_infer.memo', memo::text, true), set_config('llm_infer.enable_batch', batch::text, true);
-	SELECT s.requests INTO before FROM llm.stat_engine s;
+	before := engine_requests();
 	BEGIN
 		FOR r IN EXECUTE query LOOP
 			all_lines := all_lines || r::text;
@@ -153,7 +153,7 @@ BEGIN
 	EXCEPTION WHEN OTHERS THEN
 		all_lines := ARRAY[SQLSTATE || ': ' || SQLERRM];
 	END;
-	SELECT s.requests - before INTO requests FROM llm.stat_engine s;
+	requests := engine_requests() - before;
 	PERFORM set_config('llm_infer.memo', 'off', true), set_config('llm_infer.enable_batch', 'on', true);
 	lines := all_lines::text;
 END

@@ -23,10 +23,9 @@ sub memo { return one("SELECT $_[0] FROM llm.stat_memo", $_[1]); }
 sub asked
 {
 	my ($code, $on) = @_;
-	my $count = sub { ($on // $node)->safe_psql('postgres', 'SELECT requests FROM llm.stat_engine') };
-	my $before = $count->();
+	my $before = llm_requests($on // $node);
 	$code->();
-	return $count->() - $before;
+	return llm_requests($on // $node) - $before;
 }
 
 sub written { return llm_wait_for(sub { memo('pending', $_[0]) eq '0' }); }

@@ -26,10 +26,9 @@ $node->safe_psql('postgres', q{CREATE TABLE docs AS SELECT i AS id FROM generate
 sub ask
 {
 	my ($sql) = @_;
-	my $count = q{SELECT requests FROM llm.stat_engine};
-	my @lines = split /\n/, $node->safe_psql('postgres', "$count; $sql; $count");
-	my ($before, $after) = (shift @lines, pop @lines);
-	return (join("\n", @lines), $after - $before);
+	my $before = llm_requests($node);
+	my $out = $node->safe_psql('postgres', $sql);
+	return ($out, llm_requests($node) - $before);
 }
 
 sub is_asked

@@ -21,7 +21,7 @@ use Time::HiRes qw(sleep time);
 our @EXPORT = qw(llm_cluster llm_conf llm_extension llm_engine_path llm_fault_wrapper
   llm_wait_for llm_engine_pid llm_supervisor_pid llm_processes llm_gone
   llm_session llm_session_end llm_backend llm_active llm_error llm_is_well llm_resets llm_log_since
-  llm_answers);
+  llm_answers llm_requests);
 
 my $n_sessions = 0;
 
@@ -280,6 +280,20 @@ sub llm_answers
 {
 	my ($n) = @_;
 	return join "\n", map { "row $_" } 1 .. $n;
+}
+
+# Requests that the engine has had, when all who asked have their answers and the last cancelled one is counted: the
+# engine comes to that when the session may be gone. undef when it does not.
+sub llm_requests
+{
+	my ($node) = @_;
+	my $n;
+	llm_wait_for(sub {
+		($n) = $node->safe_psql('postgres', q{SELECT 'kept', count(*) FROM llm.prefix_cache;
+			SELECT 'asked', requests FROM llm.stat_engine WHERE running = 0 AND waiting = 0}) =~ /^asked\|(\d+)/m;
+		return defined $n;
+	});
+	return $n;
 }
 
 # The state after an event: a call is answered, no backend hangs, no request is left in the engine or counted, no
