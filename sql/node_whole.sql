@@ -160,6 +160,9 @@ SELECT first_lot() IS NOT NULL;
 SELECT look(id), llm_generate(body, max_tokens => 4000) FROM docs \g /dev/null
 SELECT n BETWEEN 2 AND 6 AS by_answers FROM first_lot() n;
 RESET work_mem;
+-- who wants no end gives any number, and gets answers as long as others'
+SELECT look(id), llm_generate(body, max_tokens => 2147483647) FROM docs \g /dev/null
+SELECT first_lot();
 
 -- what may stop: no more requests than with a window that grows
 CREATE FUNCTION asked_by(query text) RETURNS bigint LANGUAGE plpgsql AS $$

@@ -42,6 +42,7 @@
 /* Of answers that have not come. */
 #define BYTES_PER_TOKEN 4
 #define ROOM_TOKENS 1024 /* for max_tokens -1: the room left in the context */
+#define MOST_TOKENS 8192 /* for more: who wants no end may give any number */
 
 /* A request that a call shares with others of its statement. */
 typedef struct Share
@@ -808,6 +809,7 @@ Size
 llm_call_answer_nbytes(const LlmCall *call)
 {
 	const Llm__Submit *m;
+	Size tokens;
 
 	if (call->n == 0 || call->failure.sqlstate != 0)
 		return 0;
@@ -815,8 +817,8 @@ llm_call_answer_nbytes(const LlmCall *call)
 	switch (m->kind)
 	{
 		case LLM__KIND__GENERATE:
-			return (Size) call->n * BYTES_PER_TOKEN *
-				   (m->has_max_tokens ? (Size) m->max_tokens : ROOM_TOKENS);
+			tokens = m->has_max_tokens ? (Size) m->max_tokens : ROOM_TOKENS;
+			return (Size) call->n * BYTES_PER_TOKEN * Min(tokens, MOST_TOKENS);
 		case LLM__KIND__TOKENIZE:
 			return m->prompt.len; /* an id takes as much as a usual token's text */
 		case LLM__KIND__DETOKENIZE:
