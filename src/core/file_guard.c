@@ -32,7 +32,8 @@ replace(Guard *g, uintptr_t at)
 	size_t nbytes = atomic_load(&g->nbytes);
 	void *p;
 
-	if (data == 0 || at < data || at - data >= nbytes)
+	/* asked twice: another mapping's size must not count */
+	if (data == 0 || at < data || at - data >= nbytes || atomic_load(&g->data) != data)
 		return false;
 	atomic_store(&g->lost, true);
 	at -= at % page_nbytes;

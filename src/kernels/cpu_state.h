@@ -3,8 +3,9 @@
  *
  * Recording (cpu_step.c, cpu_record.c) runs on the caller's thread and appends to `ops`; each entry
  * is one parallel phase. step_end gives the list to the pool in one run: every thread executes
- * every phase on its share, with a barrier between phases (cpu_ops.c, cpu_attn.c). A share never
- * changes a bit: columns, rows or heads are whole, and no sum crosses threads.
+ * every phase on its share (cpu_ops.c, cpu_attn.c), with a barrier behind those of which others read
+ * what it wrote (llm_cpu_waits). A share never changes a bit: columns, rows or heads are whole, and no
+ * sum crosses threads.
  */
 #ifndef LLM_KERNELS_CPU_STATE_H
 #define LLM_KERNELS_CPU_STATE_H

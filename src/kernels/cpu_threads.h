@@ -1,7 +1,7 @@
 /*
  * kernels/cpu_threads.h - how many threads a step gets when other processes take cores.
  *
- * Threads meet at a barrier after every phase, so one that waits for its core keeps all waiting.
+ * Threads meet at barriers between phases, so one that waits for its core keeps all waiting.
  * Whether a step is faster without it depends on who else runs, on the step and on the scheduler, so
  * it is tried: when threads wait for cores, some steps run with all and some with fewer, what was
  * faster stays for a while, and is tried again later. The number of threads never changes a bit.

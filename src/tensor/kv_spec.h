@@ -2,8 +2,8 @@
 #ifndef LLM_TENSOR_KV_SPEC_H
 #define LLM_TENSOR_KV_SPEC_H
 
-#include <stddef.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "tensor/dtype.h"
