@@ -51,6 +51,8 @@ op_quantise(const float *x, int32_t n, LlmQ8Unit *out)
 	{
 		int32_t left = n - i;
 
+		if (left >= LLM_Q8_UNIT && vec_quantise_unit(x + i, out))
+			continue;
 		quantise_half(x + i, left < 32 ? left : 32, out, 0);
 		quantise_half(x + i + 32, left < 32 ? 0 : left < 64 ? left - 32 : 32, out, 1);
 	}

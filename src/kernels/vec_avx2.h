@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/kernels.h"
+
 #define VEC_TARGET __attribute__((target("avx2,fma,f16c")))
 #define VEC_FN VEC_TARGET static
 #define VEC_INLINE VEC_TARGET static inline __attribute__((always_inline))
@@ -255,6 +257,13 @@ vec_sum_int8(__m128i q)
 	__m128i s = _mm_sad_epu8(_mm_xor_si128(q, _mm_set1_epi8((char) 0x80)), _mm_setzero_si128());
 
 	return _mm_cvtsi128_si32(s) + _mm_extract_epi32(s, 2) - 16 * 128;
+}
+
+/* There is none. */
+VEC_INLINE bool
+vec_quantise_unit(const float *x, LlmQ8Unit *u)
+{
+	return false;
 }
 
 VEC_INLINE int32_t

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
+
 #define VEC_TARGET                                                                                 \
 	__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 #define VEC_FN VEC_TARGET static
@@ -249,6 +251,83 @@ vec_quantise(const float *x, int n, float d, int8_t *q, int32_t *low)
 	_mm_storeu_si128((__m128i *) (q + 16), hi);
 	*low = vec_sum_int8(lo);
 	return *low + vec_sum_int8(hi);
+}
+
+/* x / d, correctly rounded, from y, which is 1 / d correctly rounded: two steps, the first of which brings the
+ * quotient to within a unit of its last place (P. Markstein, IBM Journal of Research and Development 34(1), 1990). */
+VEC_INLINE __m512
+vec_quotient(__m512 x, __m512 d, __m512 y)
+{
+	__m512 q = _mm512_mul_ps(x, y);
+
+	q = _mm512_fmadd_ps(_mm512_fnmadd_ps(q, d, x), y, q);
+	return _mm512_fmadd_ps(_mm512_fnmadd_ps(q, d, x), y, q);
+}
+
+/* The largest magnitudes of values 0 .. 31 and 32 .. 63, as bits, in the first two lanes. */
+VEC_INLINE __m128i
+vec_absmax_halves(const __m512 v[4])
+{
+	__m512i mask = _mm512_set1_epi32(0x7FFFFFFF), m[2];
+
+	for (int h = 0; h < 2; h++)
+		m[h] = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(v[2 * h]), mask),
+								_mm512_and_si512(_mm512_castps_si512(v[2 * h + 1]), mask));
+	m[0] = _mm512_max_epi32(_mm512_shuffle_i64x2(m[0], m[1], 0x44),
+							_mm512_shuffle_i64x2(m[0], m[1], 0xEE));
+	m[0] = _mm512_max_epi32(m[0], _mm512_shuffle_i64x2(m[0], m[0], 0xB1));
+	m[0] = _mm512_max_epi32(m[0], _mm512_shuffle_epi32(m[0], (_MM_PERM_ENUM) 0x4E));
+	m[0] = _mm512_max_epi32(m[0], _mm512_shuffle_epi32(m[0], (_MM_PERM_ENUM) 0xB1));
+	return _mm_unpacklo_epi32(_mm512_castsi512_si128(m[0]), _mm512_extracti32x4_epi32(m[0], 2));
+}
+
+/* d, s, corr and corr_low of a unit from its scales and bytes. */
+VEC_INLINE void
+vec_unit_sums(__m128 d, __m512i bytes, LlmQ8Unit *u)
+{
+	const __m512i fours = _mm512_setr_epi32(0, 8, 4, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+	__m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes);
+	__m128i low, all, corr;
+
+	s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, (_MM_PERM_ENUM) 0x4E));
+	s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, (_MM_PERM_ENUM) 0xB1));
+	low = _mm512_castsi512_si128(_mm512_permutexvar_epi32(fours, s)); /* then the second 16 */
+	all = _mm_add_epi32(low, _mm_shuffle_epi32(low, 0x4E));
+	corr = _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(_mm_unpacklo_epi64(all, low), 7));
+	_mm_storeu_ps(u->d, _mm_movelh_ps(d, _mm_mul_ps(d, _mm_cvtepi32_ps(all))));
+	_mm_storeu_si128((__m128i *) u->corr, corr);
+}
+
+/* Both halves of a whole unit at once, without dividing every value. False, with nothing done, when a scale is not one
+ * with which the residuals of quotients are exact. */
+VEC_INLINE bool
+vec_quantise_unit(const float *x, LlmQ8Unit *u)
+{
+	const __m512i second = _mm512_set1_epi32(1);
+	/* packing goes by lanes of 16 bytes: the fours of each vector apart */
+	const __m512i fours = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+	const __m512 v[4] = {_mm512_loadu_ps(x), _mm512_loadu_ps(x + 16), _mm512_loadu_ps(x + 32),
+						 _mm512_loadu_ps(x + 48)};
+	__m128i amax = vec_absmax_halves(v);
+	__m128 scale = _mm_div_ps(_mm_castsi128_ps(amax), _mm_set1_ps(127.0f));
+	__m128 inverse = _mm_div_ps(_mm_set1_ps(1.0f), scale);
+	__m512 d[2] = {_mm512_broadcastss_ps(scale),
+				   _mm512_permutexvar_ps(second, _mm512_castps128_ps512(scale))};
+	__m512 y[2] = {_mm512_broadcastss_ps(inverse),
+				   _mm512_permutexvar_ps(second, _mm512_castps128_ps512(inverse))};
+	__m512i q[4], bytes;
+
+	if (_mm_movemask_ps(_mm_cmplt_ps(scale, _mm_set1_ps(0x1p-100f))) != 0 ||
+		_mm_movemask_epi8(_mm_cmpgt_epi32(amax, _mm_set1_epi32(0x7F7FFFFF))) != 0)
+		return false;
+	VEC_UNROLL
+	for (int i = 0; i < 4; i++)
+		q[i] = _mm512_cvtps_epi32(vec_quotient(v[i], d[i / 2], y[i / 2]));
+	bytes = _mm512_packs_epi16(_mm512_packs_epi32(q[0], q[1]), _mm512_packs_epi32(q[2], q[3]));
+	bytes = _mm512_permutexvar_epi32(fours, bytes);
+	_mm512_storeu_si512(u->q, bytes);
+	vec_unit_sums(scale, bytes, u);
+	return true;
 }
 
 /* ---- whole numbers: a vector v is two planes of bytes, v = 128 high + low, low 0 .. 127 ---- */

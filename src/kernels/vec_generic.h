@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "tensor/half.h"
 
 #define VEC_FN static
@@ -217,6 +218,14 @@ vec_absmax_bits(const float *x, int n)
 		max = bits > max ? bits : max;
 	}
 	return max;
+}
+
+/* A whole unit at once, where that is faster than halves one after the other: the same results. False: nothing is
+ * done, for want of such a way or because a scale is too small for it. */
+VEC_INLINE bool
+vec_quantise_unit(const float *x, LlmQ8Unit *u)
+{
+	return false;
 }
 
 /* q = x / d rounded to nearest even for n <= 32 finite values, |q| <= 127; zeros up to 32. Returns

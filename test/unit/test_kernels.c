@@ -511,6 +511,35 @@ test_quantise_special(void **state)
 	assert_true(isnan(u->d[0]) && u->d[1] == 0.0f);
 }
 
+/* Values at and beside the middle between two whole numbers of a scale, which is where quotients that are a bit off
+ * would show, for scales of all sizes. */
+static void
+test_quantise_middles(void **state)
+{
+	LlmQ8Unit u[8];
+	float x[64], *r = random_floats(64, 1.0f);
+
+	(void) state;
+	for (int turn = 0; turn < 20000; turn++)
+	{
+		float max = ldexpf(1.0f + fabsf(r[turn % 64]) + (float) turn * 0x1p-17f, turn % 251 - 125);
+		float d = max / 127.0f;
+
+		for (int i = 0; i < 64; i++)
+		{
+			float y = ((float) ((i * 37 + turn) % 254 - 127) + 0.5f) * d;
+
+			for (int step = (turn + i) % 5 - 2; step != 0; step += step < 0 ? 1 : -1)
+				y = nextafterf(y, step < 0 ? -INFINITY : INFINITY);
+			x[i] = y > max ? max : y < -max ? -max : y;
+		}
+		x[turn % 32] = max;
+		x[32 + turn % 32] = -max;
+		quantise_all(x, 64, u);
+	}
+	free(r);
+}
+
 /* ---- dispatch ---- */
 
 static void
@@ -532,11 +561,17 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_panel_golden),        cmocka_unit_test(test_panel_bf16),
-		cmocka_unit_test(test_gemm_quant_bits),     cmocka_unit_test(test_gemm_quant_long),
-		cmocka_unit_test(test_gemm_quant_extremes), cmocka_unit_test(test_gemm_quant_value),
-		cmocka_unit_test(test_gemm_float),          cmocka_unit_test(test_quantise),
-		cmocka_unit_test(test_quantise_special),    cmocka_unit_test(test_find),
+		cmocka_unit_test(test_panel_golden),
+		cmocka_unit_test(test_panel_bf16),
+		cmocka_unit_test(test_gemm_quant_bits),
+		cmocka_unit_test(test_gemm_quant_long),
+		cmocka_unit_test(test_gemm_quant_extremes),
+		cmocka_unit_test(test_gemm_quant_value),
+		cmocka_unit_test(test_gemm_float),
+		cmocka_unit_test(test_quantise),
+		cmocka_unit_test(test_quantise_special),
+		cmocka_unit_test(test_quantise_middles),
+		cmocka_unit_test(test_find),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
