@@ -195,7 +195,7 @@ llm_engine_child_signal(const LlmEngineChild *child, int signal)
 }
 
 bool
-llm_engine_child_reap(LlmEngineChild *child, char *how, Size n_how)
+llm_engine_child_reap(LlmEngineChild *child, char *how, Size n_how, bool *killed)
 {
 	int status = 0;
 	pid_t pid;
@@ -216,5 +216,15 @@ llm_engine_child_reap(LlmEngineChild *child, char *how, Size n_how)
 		snprintf(how, n_how, "engine process %d exited with code %d", (int) child->pid,
 				 WEXITSTATUS(status));
 	child->pid = 0;
+	*killed = pid > 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 	return true;
+}
+
+void
+llm_engine_child_excuse(int journal_fd)
+{
+	uint32_t killed = 1;
+
+	if (pwrite(journal_fd, &killed, sizeof(killed), offsetof(LlmJournal, killed)) != sizeof(killed))
+		errno = 0; /* then it counts as a crash */
 }

@@ -23,7 +23,11 @@ extern bool llm_engine_child_start(LlmEngineChild *child, int listen_fd, int jou
 /* Signal it, when it is there; its death is seen by llm_engine_child_reap. */
 extern void llm_engine_child_signal(const LlmEngineChild *child, int signal);
 
-/* True when the child has ended; how [n_how] says how. Never blocks. Leaves the descriptors. */
-extern bool llm_engine_child_reap(LlmEngineChild *child, char *how, Size n_how);
+/* True when the child has ended; how [n_how] says how, and *killed that it was by SIGKILL. Never blocks.
+ * Leaves the descriptors. */
+extern bool llm_engine_child_reap(LlmEngineChild *child, char *how, Size n_how, bool *killed);
+
+/* Note in the journal that somebody else killed the child that has ended. */
+extern void llm_engine_child_excuse(int journal_fd);
 
 #endif

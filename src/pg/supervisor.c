@@ -358,13 +358,18 @@ turn_with_child(double elapsed)
 {
 	char how[200];
 	bool log_open = sv.log.fd >= 0;
+	bool killed;
 
 	talk();
 	llm_engine_log_forward(&sv.log);
 	if (log_open && sv.log.fd < 0)
 		drop_waits();
-	if (llm_engine_child_reap(&sv.child, how, sizeof(how)))
+	if (llm_engine_child_reap(&sv.child, how, sizeof(how), &killed))
+	{
+		if (killed && !sv.killed)
+			llm_engine_child_excuse(sv.journal_fd);
 		end_engine(how);
+	}
 	else
 		watch(elapsed);
 }
@@ -440,12 +445,13 @@ static void
 shut_down(int code, Datum arg)
 {
 	char how[200];
+	bool killed;
 
 	llm_shmem_supervisor_detach();
 	llm_engine_child_signal(&sv.child, SIGKILL);
 	/* A process stuck in a driver cannot be waited for: it dies when it can. */
 	for (int i = 0; i < 100 && sv.child.pid != 0; i++)
-		if (!llm_engine_child_reap(&sv.child, how, sizeof(how)))
+		if (!llm_engine_child_reap(&sv.child, how, sizeof(how), &killed))
 			pg_usleep(10000L);
 	unlink(LLM_SOCKET_PATH);
 	sv.status.pid = 0;

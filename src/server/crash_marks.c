@@ -21,24 +21,39 @@ state_store(LlmJournalEntry *e, uint32_t state)
 	__atomic_store_n(&e->state, state, __ATOMIC_RELEASE);
 }
 
+/* What an entry that the predecessor left becomes. */
+static uint32_t
+state_inherited(LlmJournalEntry *e, bool killed)
+{
+	switch (state_load(e))
+	{
+		case LLM_JOURNAL_RUNNING:
+		case LLM_JOURNAL_SUSPECT:
+			return LLM_JOURNAL_SUSPECT;
+		case LLM_JOURNAL_ALONE:
+			return killed && ++e->kills < LLM_JOURNAL_KILLS ? LLM_JOURNAL_SUSPECT
+															: LLM_JOURNAL_GUILTY;
+		case LLM_JOURNAL_GUILTY:
+			return LLM_JOURNAL_GUILTY;
+		default:
+			return LLM_JOURNAL_FREE;
+	}
+}
+
 /* Read the predecessor's entries: blame, and note which slots are free. */
 static void
 inherit(LlmJournalWriter *j)
 {
+	bool killed = j->map->killed != 0;
 	int suspects = 0, guilty = 0;
 
+	j->map->killed = 0;
 	for (int i = LLM_JOURNAL_ENTRIES - 1; i >= 0; i--)
 	{
 		LlmJournalEntry *e = &j->map->entries[i];
-		uint32_t state = state_load(e);
+		uint32_t state = state_inherited(e, killed);
 
-		if (state == LLM_JOURNAL_RUNNING)
-			state_store(e, LLM_JOURNAL_SUSPECT);
-		else if (state == LLM_JOURNAL_ALONE)
-			state_store(e, LLM_JOURNAL_GUILTY);
-		else if (state != LLM_JOURNAL_SUSPECT && state != LLM_JOURNAL_GUILTY)
-			state_store(e, LLM_JOURNAL_FREE);
-		state = state_load(e);
+		state_store(e, state);
 		suspects += state == LLM_JOURNAL_SUSPECT;
 		guilty += state == LLM_JOURNAL_GUILTY;
 		if (state == LLM_JOURNAL_FREE)
@@ -168,6 +183,7 @@ llm_journal_take(LlmJournalWriter *j, uint64_t connection, uint64_t id)
 		if (j->n_free == 0)
 			return -1;
 		slot = j->free_slots[--j->n_free];
+		j->map->entries[slot].kills = 0;
 	}
 	e = &j->map->entries[slot];
 	e->connection = connection;

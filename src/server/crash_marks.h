@@ -9,6 +9,7 @@
  *   SUSPECT -> ALONE         resubmitted, and the engine works on nothing else
  *   ALONE -> SUSPECT         it left the batch without an end
  *   ALONE -> FREE            it ended: it was innocent
+ *   ALONE -> SUSPECT         somebody else killed the engine; done by the next engine, a few times
  *   ALONE -> GUILTY          the engine died again; done by the next engine. Its resubmission is
  *                            refused; the entry stays until its connection closes, so that another
  *                            crash before the refusal has arrived does not acquit it

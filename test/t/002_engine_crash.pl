@@ -141,6 +141,23 @@ foreach my $signal (qw(SEGV KILL ABRT TERM))
 	llm_is_well($node, 'several restarts');
 }
 
+# Who runs alone after a death is not to blame for the next ones when they come from outside.
+{
+	my $sql = q{SELECT llm_generate('@slow=10 @tokens=100 patient ' || i, max_tokens => 100) FROM generate_series(1, 3) i};
+	my $expected = $node->safe_psql('postgres', $sql);
+	my $pid = begin_anew();
+	my $s = llm_session($node, $sql);
+	for (1 .. 4)
+	{
+		llm_wait_for(sub { $node->safe_psql('postgres', 'SELECT running FROM llm.stat_engine') });
+		kill 'KILL', $pid;
+		$pid = llm_engine_pid($node, $pid);
+	}
+	my ($out, $err) = llm_session_end($s);
+	is("$out$err", $expected, 'SIGKILL again and again: who runs alone is asked again');
+	llm_is_well($node, 'SIGKILL again and again');
+}
+
 # The seventh failure in a row costs 3.2 s, and an eighth would cost twice that.
 {
 	my $pid = begin_anew();

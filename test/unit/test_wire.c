@@ -276,6 +276,45 @@ test_journal_suspect_then_guilty(void **state)
 	close(fd);
 }
 
+/* Killed by somebody else, who ran alone is tried again, but not for ever. */
+static void
+test_journal_killed(void **state)
+{
+	int fd = journal_fd();
+	LlmJournalWriter *j = journal_open(fd);
+	int32_t a = llm_journal_take(j, 11, 1);
+
+	llm_journal_mark(j, a, LLM_JOURNAL_RUNNING);
+	for (int i = 0; i < LLM_JOURNAL_KILLS; i++)
+	{
+		j->map->killed = 1;
+		journal_die(j);
+		j = journal_open(fd);
+		assert_int_equal(j->map->killed, 0);
+		assert_int_equal(llm_journal_state(j, a), LLM_JOURNAL_SUSPECT);
+		assert_int_equal(llm_journal_take(j, 11, 1), a);
+		llm_journal_mark(j, a, LLM_JOURNAL_ALONE);
+	}
+	j->map->killed = 1;
+	journal_die(j);
+	j = journal_open(fd);
+	assert_int_equal(llm_journal_state(j, a), LLM_JOURNAL_GUILTY);
+	/* whoever has the entry next begins anew, and a crash is no kill */
+	llm_journal_mark(j, a, LLM_JOURNAL_FREE);
+	assert_int_equal(llm_journal_take(j, 12, 1), a);
+	llm_journal_mark(j, a, LLM_JOURNAL_ALONE);
+	j->map->killed = 1;
+	journal_die(j);
+	j = journal_open(fd);
+	assert_int_equal(llm_journal_state(j, a), LLM_JOURNAL_SUSPECT);
+	llm_journal_mark(j, a, LLM_JOURNAL_ALONE);
+	journal_die(j);
+	j = journal_open(fd);
+	assert_int_equal(llm_journal_state(j, a), LLM_JOURNAL_GUILTY);
+	journal_close(j);
+	close(fd);
+}
+
 static void
 test_journal_clean_end_blames_nobody(void **state)
 {
@@ -364,6 +403,7 @@ main(void)
 		cmocka_unit_test(test_budget),
 		cmocka_unit_test(test_request_defaults),
 		cmocka_unit_test(test_journal_suspect_then_guilty),
+		cmocka_unit_test(test_journal_killed),
 		cmocka_unit_test(test_journal_clean_end_blames_nobody),
 		cmocka_unit_test(test_journal_full),
 		cmocka_unit_test(test_journal_of_garbage),
