@@ -856,7 +856,7 @@ SELECT p.pid,
 	p.in_flight,
 	p.rows_per_s,
 	CASE WHEN p.rows_per_s OPERATOR(pg_catalog.>) 0
-		THEN pg_catalog.make_interval(secs => (p.pending OPERATOR(pg_catalog.+) p.in_flight) OPERATOR(pg_catalog./) p.rows_per_s)
+		THEN pg_catalog.make_interval(secs => pg_catalog.ceil((p.pending OPERATOR(pg_catalog.+) p.in_flight) OPERATOR(pg_catalog./) p.rows_per_s))
 	END AS eta,
 	p.started
 FROM llm.stat_get_progress_enrich() AS p

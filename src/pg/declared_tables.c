@@ -10,6 +10,7 @@
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "commands/extension.h"
 #include "pg/declared.h"
 #include "pg/owned.h"
 #include "utils/builtins.h"
@@ -145,6 +146,8 @@ llm_declared_check_tables(void)
 {
 	const char *name = llm_declared_strange_table();
 
+	if (name != NULL && !OidIsValid(get_extension_oid("llm_infer", true)))
+		llm_declared_lost();
 	if (name != NULL)
 		llm_declared_refuse(psprintf("table llm.%s", name));
 }

@@ -88,9 +88,10 @@ foreach my $batch ('on', 'off')
 	$query->("PREPARE batch AS $rows; PREPARE stats AS SELECT state FROM llm.stat_engine;");
 	is($query->('EXECUTE batch; EXECUTE stats;'), llm_answers(3) . "\nready", 'prepared statements');
 	my $long = q{SELECT llm_generate('row ' || i%s) FROM generate_series(1, 5000) i};
+	$node->safe_psql('postgres', q{CREATE TABLE filled (id int PRIMARY KEY, a text); INSERT INTO filled SELECT generate_series(1, 5000)});
 	my @busy = map { llm_session($node, $_) } sprintf($long, ''), sprintf($long, q{, 'echo'}),
-	  'SET llm_infer.enable_batch = off; ' . sprintf($long, '');
-	llm_active($node, 3);
+	  'SET llm_infer.enable_batch = off; ' . sprintf($long, ''), q{CALL llm_enrich('filled', 'a', prompt => '@slow=20 {id}')};
+	llm_active($node, 4);
 	$node->safe_psql('postgres', 'SET client_min_messages = error; DROP EXTENSION llm_infer CASCADE');
 	foreach my $s (@busy)
 	{

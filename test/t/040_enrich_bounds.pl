@@ -92,7 +92,7 @@ sub sql { return $node->safe_psql('postgres', $_[0]); }
 
 {
 	my $view = q{SELECT relation, target, coalesce(enrichment, '-'), role, datname, phase IN ('listing', 'claiming', 'generating', 'writing', 'waiting'), done > 100,
-		failed, total = done + failed + pending + in_flight, total, rows_per_s >= 0, eta > '0', started < now() FROM llm.stat_progress_enrich};
+		failed, total = done + failed + pending + in_flight, total, length(rows_per_s::text) <= 5, eta > '0' AND eta = date_trunc('second', eta), started < now() FROM llm.stat_progress_enrich};
 	sql(q{UPDATE many SET a = NULL; ALTER TABLE many ADD CHECK (id <> 1005 OR a IS NULL); CREATE DATABASE elsewhere});
 	llm_extension($node, 'elsewhere');
 	my $s = llm_session($node, q{CALL llm_enrich('many', 'a', prompt => '@slow=20 {body}', filter => 'id >= 1000')}, user => 'reader', app => 'p');

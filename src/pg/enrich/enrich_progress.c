@@ -50,6 +50,16 @@ llm_enrich_progress_end(void)
 	llm_shmem_activity_progress(&none);
 }
 
+/* Three digits: a speed is for people to read. */
+static double
+speed_shown(double rows_per_s)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%.2e", rows_per_s);
+	return strtod(text, NULL);
+}
+
 /* A row of the view. Names of other databases are not known here, and NULL. */
 static void
 put(ReturnSetInfo *rsinfo, const LlmActivity *a)
@@ -72,7 +82,7 @@ put(ReturnSetInfo *rsinfo, const LlmActivity *a)
 		Int64GetDatum(p->failed),
 		Int64GetDatum(p->pending),
 		Int64GetDatum(p->in_flight),
-		Float8GetDatum((double) (p->done + p->failed) / seconds),
+		Float8GetDatum(speed_shown((double) (p->done + p->failed) / seconds)),
 		TimestampTzGetDatum(p->started),
 	};
 
