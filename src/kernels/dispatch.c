@@ -23,8 +23,9 @@ saved_state(void)
 #define XCR0_AVX512 0xE6u  /* and opmask, high zmm */
 #define XCR0_TILE 0x60000u /* tile configuration and data */
 
-#define CPUID_AMX (1u << 24 | 1u << 25) /* leaf 7 edx: tiles, int8 products */
-#define REQUEST_STATE 0x1023            /* arch_prctl: ARCH_REQ_XCOMP_PERM */
+#define CPUID_AMX                                                                                  \
+	(1u << 22 | 1u << 24 | 1u << 25) /* leaf 7 edx: bf16 products, tiles, int8 products */
+#define REQUEST_STATE 0x1023         /* arch_prctl: ARCH_REQ_XCOMP_PERM */
 #define STATE_TILE_DATA 18
 
 static bool

@@ -14,15 +14,18 @@
  * Accumulators wait in y between blocks, which loses nothing. What shapes the inner loop, as
  * measured on Granite Rapids:
  *
- *   - Near tile instructions, multiplying and converting run on one port of two, adding on both. So
- *     the bits of the float 3 * 2^22 are added to the sums: they are floats then, too large by that
- *     number; subtracting it is exact, as sums are below 2^22 whatever the operands.
+ *   - Near tile instructions, and for some 150 cycles after, multiplying and converting run on one port
+ *     of two, adding on both; the store of a tile takes 16 turns of the other. So nothing is converted:
+ *     sums begin at the bits of the float 3 * 2^22, which a product of bf16 tiles makes (exactly), and
+ *     are floats then, too large by that number; subtracting it is exact, as sums are below 2^22
+ *     whatever the operands. That leaves 32 multiplications (48 with minima) on the one port, as many
+ *     additions and lines stored on the other, and as many cycles of tile products: 38 (48) cycles
+ *     are measured for 16 x 16 x 32 from the first cache. Integer additions of the bits, or a load of
+ *     them into the tile, make it 41 to 44 (50 to 52).
  *   - Vector instructions wait for tile stores, and these for them: two products before two scalings
- *     cost less than one by one. To add the bits after the product is one more addition and one load
- *     of a tile less than to begin it with them: faster too. With minima or scales of 16, whose
- *     scaling is longer, both are slower.
+ *     cost less than one by one.
  *   - A tile is best stored long after its product, just before the tile is needed again. So
- *     products run one unit ahead of the scaling, across the ends of panels and rows.
+ *     products run two blocks ahead of the scaling, across the ends of panels and rows.
  *   - The clock is at 2.6 to 2.8 GHz here, where AVX-512 alone runs at 3.2 to 3.6: compare times.
  *   - Weights that come from memory must be fetched while others are multiplied.
  *
@@ -43,8 +46,9 @@
 #include "kernels/tile_config.h"
 
 #define AMX_FN                                                                                     \
-	__attribute__((target("amx-tile,amx-int8,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,"       \
-						  "avx2,fma,f16c"))) static
+	__attribute__((                                                                                \
+		target("amx-tile,amx-int8,amx-bf16,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,"         \
+			   "avx2,fma,f16c"))) static
 #define AMX_INLINE AMX_FN inline __attribute__((always_inline))
 
 #define AMX_ROWS LLM_Q8_TILE_ROWS
@@ -53,8 +57,9 @@
 #define AMX_SUMS 256    /* sums of a tile */
 #define AMX_TILES 32    /* most tiles of rows of a block */
 
-#define BIAS 12582912.0f     /* 3 * 2^22: the bits of floats from 2^23 on count by ones */
-#define BIAS_BITS 0x4B400000 /* its bits */
+#define BIAS 12582912.0f /* 3 * 2^22: the bits of floats from 2^23 on count by ones */
+#define THREE 0x4040u    /* 3 in bf16, and a zero */
+#define POWER 0x4A80u    /* 2^22 */
 
 /* Some units of a pair of panels, unpacked. */
 typedef struct Weights
@@ -87,19 +92,27 @@ typedef struct Tile
 	int fetch_from, fetch_end; /* the lines of each of its units that this job fetches */
 } Tile;
 
-/* Tiles 0-3 hold sums, 4-5 activations, 6-7 weights. */
+/* Tiles 0-1 hold sums, 2-3 activations, 4-5 weights, 6-7 the factors of the bias. */
 AMX_FN void
 tiles_configure(LlmDtype type)
 {
+	static const uint32_t three = THREE;
+	static const uint32_t powers[LLM_LANES] = {POWER, POWER, POWER, POWER, POWER, POWER,
+											   POWER, POWER, POWER, POWER, POWER, POWER,
+											   POWER, POWER, POWER, POWER};
 	int blocks = llm_panel_form(type).blocks;
-	LlmTileConfig c = {.palette = 1};
+	LlmTileConfig c = {.palette = 1,
+					   .rows = {[6] = AMX_ROWS, [7] = 1},
+					   .row_nbytes = {[6] = sizeof(three), [7] = sizeof(powers)}};
 
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < 6; i++)
 	{
-		c.rows[i] = (uint8_t) (i < 6 ? AMX_ROWS : 8 / blocks);
-		c.row_nbytes[i] = (uint16_t) (i == 4 || i == 5 ? 32 / blocks : 64);
+		c.rows[i] = (uint8_t) (i < 4 ? AMX_ROWS : 8 / blocks);
+		c.row_nbytes[i] = (uint16_t) (i == 2 || i == 3 ? 32 / blocks : 64);
 	}
 	llm_tiles_configure(&c);
+	_tile_loadd(6, &three, 0);
+	_tile_loadd(7, powers, sizeof(powers));
 }
 
 /* Signed bytes, as the tiles' products want them. */
@@ -158,65 +171,45 @@ unpack(LlmDtype type, const uint8_t *w, size_t panel, int n_units, Weights *b)
 	}
 }
 
-/* Types with one scale for 32 K and no minimum: their products go by two and begin at 0. */
-#define BY_TWO(blocks, minimum) ((blocks) == 1 && !(minimum))
-
-/* Store what waits in the tile of a block, and make the block's next product there. */
+/* Store what waits in the tile of sums, and make the next product there, on top of the bias. */
 #define MULTIPLY(SUMS, X, W, x, w, sums)                                                           \
 	do                                                                                             \
 	{                                                                                              \
 		_tile_loadd(X, x, LLM_Q8_UNIT);                                                            \
 		_tile_loadd(W, w, 64);                                                                     \
 		_tile_stored(SUMS, sums, 64);                                                              \
-		if (zero)                                                                                  \
-			_tile_zero(SUMS);                                                                      \
-		else                                                                                       \
-			_tile_loadd(SUMS, bias, 0);                                                            \
+		_tile_zero(SUMS);                                                                          \
+		_tile_dpbf16ps(SUMS, 6, 7);                                                                \
 		_tile_dpbssd(SUMS, X, W);                                                                  \
 	} while (0)
 
-/* Products of block j of a unit: its K of 16 rows by one panel, from 0 or from the bits of the bias
- * on. q is the panel's first half. */
+/* Products of block j of a unit: its K of 16 rows by one panel. q is the panel's first half. sums take
+ * those of two blocks before. */
 AMX_INLINE void
-multiply(const LlmQ8Tile *x, const int8_t *q, const int blocks, const int j, const bool zero,
-		 int32_t *sums)
+multiply(const LlmQ8Tile *x, const int8_t *q, const int blocks, const int j, int32_t *sums)
 {
-	static const int32_t bias[LLM_LANES]
-		__attribute__((aligned(64))) = {BIAS_BITS, BIAS_BITS, BIAS_BITS, BIAS_BITS,
-										BIAS_BITS, BIAS_BITS, BIAS_BITS, BIAS_BITS,
-										BIAS_BITS, BIAS_BITS, BIAS_BITS, BIAS_BITS,
-										BIAS_BITS, BIAS_BITS, BIAS_BITS, BIAS_BITS};
 	const int8_t *xj = x->q[0] + j * 32 / blocks;
 	const int8_t *qj = q + j / blocks * 1024 + j % blocks * 256;
 
-	if (j == 0)
-		MULTIPLY(0, 4, 6, xj, qj, sums);
-	else if (j == 1)
-		MULTIPLY(1, 5, 7, xj, qj, sums);
-	else if (j == 2)
-		MULTIPLY(2, 4, 6, xj, qj, sums);
+	if (j % 2 == 0)
+		MULTIPLY(0, 2, 4, xj, qj, sums);
 	else
-		MULTIPLY(3, 5, 7, xj, qj, sums);
+		MULTIPLY(1, 3, 5, xj, qj, sums);
 }
 
-/* Fold block j's sums of 16 rows, which began at 0 or at the bias, into their accumulators. */
+/* Fold block j's sums of 16 rows into their accumulators. */
 AMX_INLINE void
 scale(const LlmQ8Tile *x, const Weights *b, int u, int panel, const int blocks, const int j,
-	  const bool zero, const int32_t *sums, vf acc[AMX_ROWS])
+	  const int32_t *sums, vf acc[AMX_ROWS])
 {
-	const int half = j / blocks;
-	const __m512i bits = _mm512_set1_epi32(zero ? BIAS_BITS : 0);
 	vf d = vf_load(b->d[u][j][panel]), bias = vf_set1(-BIAS);
 
 	VEC_UNROLL
 	for (int i = 0; i < AMX_ROWS; i++)
 	{
-		__m512i sum = _mm512_load_si512(sums + i * LLM_LANES);
+		vf sum = _mm512_castsi512_ps(_mm512_load_si512(sums + i * LLM_LANES));
 
-		if (zero)
-			sum = _mm512_add_epi32(sum, bits);
-		acc[i] = vf_fma(vf_add(_mm512_castsi512_ps(sum), bias), vf_mul(d, vf_set1(x->d[half][i])),
-						acc[i]);
+		acc[i] = vf_fma(vf_add(sum, bias), vf_mul(d, vf_set1(x->d[j / blocks][i])), acc[i]);
 	}
 }
 
@@ -237,14 +230,12 @@ fetch(const Tile *t, const uint8_t *unit)
 		_mm_prefetch((const char *) unit + i * 64, _MM_HINT_T1);
 }
 
-/* A job whose first unit is in the tiles already; the next job's first unit takes its place. The ring of
- * sums is 4 KB for most types, so that no load meets a store 4 KB apart. */
+/* A job whose first two blocks are in the tiles already; the next job's first two take their place. The
+ * ring of sums is 4 KB for most types, so that no load meets a store 4 KB apart. */
 AMX_INLINE void
 tile_run(const Weights *b, const Rows *r, const Tile *t, const Tile *next, size_t ldy,
 		 size_t unit_nbytes, const int blocks, const bool minimum)
 {
-	const bool zero = BY_TWO(blocks, minimum);
-	const int group = zero ? 2 : 1;
 	int32_t ring[2 * 4 * AMX_SUMS] __attribute__((aligned(4096)));
 	const LlmQ8Tile *x = t->x;
 	vf acc[AMX_ROWS];
@@ -256,23 +247,29 @@ tile_run(const Weights *b, const Rows *r, const Tile *t, const Tile *next, size_
 		_mm_prefetch((const char *) (next->y + (size_t) i * ldy), _MM_HINT_T0);
 	for (int u = 0; u < r->n_units; u++)
 	{
-		bool more = u + 1 < r->n_units;
+		const bool more = u + 1 < r->n_units;
 		const LlmQ8Tile *x1 = more ? x + u + 1 : next->x;
+		const int8_t *q = b->q[u][0][t->panel];
 		const int8_t *q1 = more ? b->q[u + 1][0][t->panel] : b->q[0][0][next->panel];
 		int32_t *sums = ring + u % 2 * 2 * blocks * AMX_SUMS;
 
 		fetch(t, t->fetch + (size_t) u * unit_nbytes);
 		VEC_UNROLL
-		for (int first = 0; first < 2 * blocks; first += group)
+		for (int first = 0; first < 2 * blocks; first += 2)
 		{
+			const bool here = first + 2 < 2 * blocks;
+
 			VEC_UNROLL
-			for (int j = first; j < first + group; j++)
-				multiply(x1, q1, blocks, j, zero, sums + j * AMX_SUMS);
+			for (int j = first; j < first + 2; j++)
+				multiply(here ? x + u : x1, here ? q : q1, blocks, (j + 2) % (2 * blocks),
+						 sums + j * AMX_SUMS);
 			VEC_UNROLL
-			for (int j = first; j < first + group; j++)
-				scale(x + u, b, u, t->panel, blocks, j, zero, sums + j * AMX_SUMS, acc);
-			if (minimum)
-				add_minima(x + u, vf_load(b->m[u][first][t->panel]), first, acc);
+			for (int j = first; j < first + 2; j++)
+			{
+				scale(x + u, b, u, t->panel, blocks, j, sums + j * AMX_SUMS, acc);
+				if (minimum)
+					add_minima(x + u, vf_load(b->m[u][j][t->panel]), j, acc);
+			}
 		}
 	}
 	VEC_UNROLL
@@ -320,8 +317,8 @@ pair_run(const Weights *b, const Rows *r, const Pair *pair, const int blocks, co
 	/* gcc 12's tile loads do not say that they read memory: keep what was unpacked before them */
 	__asm__ volatile("" : : : "memory");
 	VEC_UNROLL
-	for (int j = 0; j < 2 * blocks; j++)
-		multiply(t.x, b->q[0][0][0], blocks, j, BY_TWO(blocks, minimum), none);
+	for (int j = 0; j < 2; j++)
+		multiply(t.x, b->q[0][0][0], blocks, j, none);
 	for (int i = 0; i < r->n_tiles * pair->n_panels; i++)
 	{
 		Tile next = pair_tile(r, pair, i + 1);
