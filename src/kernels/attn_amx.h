@@ -64,9 +64,45 @@ attn_tiles_dots(const int8_t *a, size_t a_nbytes, size_t a_plane, const int8_t *
 	_tile_stored(3, low + 16, ATTN_SPLIT * sizeof(int32_t));
 }
 
+/* attn_rows_next of vectors first .. first + n, at most a tile of them. Returns a bit for each that sees
+ * something. */
+TILE_FN inline __attribute__((always_inline)) __mmask16
+attn_tile_rows(const LlmAttnSplit *s, AttnRows *rows, int first, int n)
+{
+	__mmask16 all = (__mmask16) ((1u << n) - 1);
+	__m512i lo = _mm512_maskz_loadu_epi32(all, s->lo + first);
+	__m512i hi = _mm512_maskz_loadu_epi32(all, s->hi + first);
+	__mmask16 see = _mm512_mask_cmplt_epi32_mask(all, lo, hi);
+	__m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+
+	index = _mm512_add_epi32(index, _mm512_set1_epi32(first));
+	_mm512_storeu_si512(rows->index, _mm512_maskz_compress_epi32(see, index));
+	rows->n = __builtin_popcount(see);
+	rows->lo = _mm512_mask_reduce_min_epi32(see, lo);
+	rows->hi = _mm512_mask_reduce_max_epi32(see, hi);
+	return see;
+}
+
+/* attn_fold of all that see something. */
+TILE_FN inline __attribute__((always_inline)) void
+attn_tile_fold(const LlmAttnSplit *s, AttnRows *rows, int first, __mmask16 see)
+{
+	float *m = s->m + first, *l = s->l + first;
+	vf before = _mm512_maskz_compress_ps(see, _mm512_maskz_loadu_ps(see, m));
+	vf here = vf_load(rows->m), top = vf_max(before, here);
+	vf keep = vf_exp(vf_sub(before, top)), take = vf_exp(vf_sub(here, top)), sum;
+
+	sum = _mm512_maskz_compress_ps(see, _mm512_maskz_loadu_ps(see, l));
+	sum = vf_fma(sum, keep, vf_mul(vf_load(rows->l), take));
+	vf_store(rows->keep, keep);
+	vf_store(rows->take, take);
+	_mm512_mask_storeu_ps(m, see, _mm512_maskz_expand_ps(see, top));
+	_mm512_mask_storeu_ps(l, see, _mm512_maskz_expand_ps(see, sum));
+}
+
 /* Vectors first .. of one tile: those of a->rows see something. */
 TILE_FN void
-attn_tile_pass(const LlmAttnSplit *s, AttnInts *a, int first)
+attn_tile_pass(const LlmAttnSplit *s, AttnInts *a, int first, __mmask16 see)
 {
 	size_t k_dim = (size_t) s->k_dim, q_nbytes = llm_attn_query_nbytes(s->k_dim);
 	size_t v_nbytes = 4 * (size_t) s->v_stride, group = 16 * k_dim;
@@ -77,9 +113,7 @@ attn_tile_pass(const LlmAttnSplit *s, AttnInts *a, int first)
 		attn_tiles_dots(q, q_nbytes, k_dim, k + (size_t) g * group, 64, 1024, group,
 						&a->dots[0][0][g * 16], &a->dots[1][0][g * 16], k_dim / 64);
 	attn_int_weights(s, a, R, first, true);
-	attn_fold(s, &a->rows, 0, R < 8 ? R : 8);
-	if (R > 8)
-		attn_fold(s, &a->rows, 8, R - 8);
+	attn_tile_fold(s, &a->rows, first, see);
 	for (int j = 0; j < s->v_stride / 16; j += 4)
 	{
 		for (int c = 0; c < 4; c += 2)
@@ -101,13 +135,13 @@ attn_tile_passes(const LlmAttnSplit *s)
 	for (int i = 0; i < s->n_q; i += TILE_ROWS)
 	{
 		int n = s->n_q - i < TILE_ROWS ? s->n_q - i : TILE_ROWS;
+		__mmask16 see = attn_tile_rows(s, &a.rows, i, n);
 
-		attn_rows_next(s, &a.rows, i, i + n, n);
-		if (a.rows.n == 0)
+		if (see == 0)
 			continue;
 		if (n != n_rows)
 			attn_tiles_begin(n_rows = n);
-		attn_tile_pass(s, &a, i);
+		attn_tile_pass(s, &a, i, see);
 	}
 	if (n_rows > 0)
 		_tile_release();

@@ -6,8 +6,8 @@
  * agreeing on an order. The other operand is rounded to whole numbers of 14 bits (LLM_ATTN_FIXED): a
  * query vector once per step (attn_query), and the weights of each split.
  *
- *   scores   sum of q k, as a float, times the key's scale, times the query's and the layer's; then
- *            softcap, mask to -inf
+ *   scores   sum of q k, as a float, times the key's scale; mask to -inf. The query's and the layer's scale
+ *            are one factor, applied to what is left of the maximum; before it with a softcap
  *   weights  exp(score - maximum), within 4e-6 of itself: far less than what rounding to 14 bits does. A
  *            weight times its value's scale, in units of the largest such / LLM_ATTN_FIXED, is the
  *            whole number that takes part. Masked ones are 0
@@ -23,6 +23,8 @@
 #ifndef LLM_KERNELS_ATTN_INT8_H
 #define LLM_KERNELS_ATTN_INT8_H
 
+#include <float.h>
+
 #include "kernels/attn_ops.h"
 
 #define ATTN_INT_UNIT_MIN                                                                          \
@@ -35,7 +37,9 @@ typedef struct AttnInts
 	_Alignas(64) float x[ATTN_ROWS_MAX][ATTN_SPLIT];         /* scores, then weights times scales */
 	_Alignas(64) int8_t fixed[ATTN_ROWS_MAX][2 * ATTN_SPLIT]; /* weights as whole numbers */
 	_Alignas(64) float tops[ATTN_ROWS_MAX][16];               /* maxima of lanes */
-	_Alignas(64) float unit[ATTN_ROWS_MAX]; /* what one of the whole numbers stands for */
+	_Alignas(64) float unit[ATTN_ROWS_MAX];  /* what one of the whole numbers stands for */
+	_Alignas(64) float scale[ATTN_ROWS_MAX]; /* what a score is to be multiplied by */
+	_Alignas(64) float max[ATTN_ROWS_MAX];   /* of the scores before that */
 	AttnRows rows;
 } AttnInts;
 
@@ -61,29 +65,33 @@ attn_int_place(const AttnInts *a, int r, int first, const bool tiles)
 	return tiles ? a->rows.index[r] - first : r;
 }
 
-/* Scores of R vectors, and their maxima. */
+/* Scores of R vectors but for their scales, which are not negative, and their maxima. */
 VEC_INLINE void
 attn_int_maxima(const LlmAttnSplit *s, AttnInts *a, const int R, int first, const bool tiles)
 {
 	const float *scales = attn_int_scales(s->k, s->k_dim);
+	const bool capped = s->softcap != 0.0f;
 	vf none = vf_set1(-INFINITY);
 
+	vf_store(a->scale, vf_set1(0.0f)); /* of vectors that are not there too */
 	for (int r = 0; r < R; r++)
 	{
 		int i = a->rows.index[r], lo = s->lo[i], hi = s->hi[i];
 		int at = attn_int_place(a, r, first, tiles);
 		int32_t sum = tiles ? 0 : attn_int_query(s, i)->sum; /* tiles take signed columns */
 		bool all = lo == 0 && hi == ATTN_SPLIT;
-		vf scale = vf_set1(attn_int_query(s, i)->scale * s->scale), max = none;
+		float scale = attn_int_query(s, i)->scale * s->scale;
+		vf max = none;
 
+		a->scale[r] = capped ? 1.0f : scale;
 		VEC_UNROLL
 		for (int g = 0; g < 4; g++)
 		{
 			vf x = vf_load_dots(&a->dots[0][at][g * 16], &a->dots[1][at][g * 16], sum);
 
-			x = vf_mul(vf_mul(x, vf_load(scales + g * 16)), scale);
-			if (s->softcap != 0.0f)
-				x = attn_softcap(x, s->softcap);
+			x = vf_mul(x, vf_load(scales + g * 16));
+			if (capped)
+				x = attn_softcap(vf_mul(x, vf_set1(scale)), s->softcap);
 			if (!all)
 				x = vf_between(x, lo - g * 16, hi - g * 16, none);
 			max = vf_max(max, x);
@@ -91,48 +99,53 @@ attn_int_maxima(const LlmAttnSplit *s, AttnInts *a, const int R, int first, cons
 		}
 		vf_store(a->tops[r], max);
 	}
-	vf_store(a->rows.m, vf_max_rows(a->tops, R));
+	vf_store(a->max, vf_max_rows(a->tops, R));
+	vf_store(a->rows.m, vf_mul(vf_load(a->max), vf_load(a->scale)));
 }
 
-/* e^x for -70 <= x <= 0, and 0 for all that is less, masked positions too: what lies there must not take
- * part, not even in the unit. By powers of two, and a polynomial of 2^r for -1/2 <= r <= 1/2 of least
- * relative error (fitted by iterated least squares). */
+/* e^(x by), for -70 <= x by <= 0: not less than e^-70, which no sum that has an e^0 can see. low by is -70,
+ * power is by in powers of two. By a polynomial of 2^-r for -1/2 <= r <= 1/2 of least relative error (fitted by
+ * iterated least squares). */
 VEC_INLINE vf
-attn_int_exp(vf x)
+attn_int_exp(vf x, vf power, vf low)
 {
-	vf magic = vf_set1(LLM_ROUND_MAGIC), log2e = vf_set1(LLM_LOG2E), low = vf_set1(-70.0f);
+	vf magic = vf_set1(LLM_ROUND_MAGIC);
 	vf c = vf_max(low, x); /* gives its second operand for NaN, so that NaN passes */
-	vf n = vf_sub(vf_fma(c, log2e, magic), magic);
-	vf r = vf_fma(c, log2e, vf_sub(vf_set1(0.0f), n));
-	vf p = vf_fma(vf_set1(9.570102207e-3f), r, vf_set1(5.591786280e-2f));
+	vf n = vf_sub(vf_fma(c, power, magic), magic);
+	vf r = vf_fma(c, vf_sub(vf_set1(0.0f), power), n);
+	vf p = vf_fma(vf_set1(9.570102207e-3f), r, vf_set1(-5.591786280e-2f));
 
 	p = vf_fma(p, r, vf_set1(2.402474433e-1f));
-	p = vf_fma(p, r, vf_set1(6.931217909e-1f));
+	p = vf_fma(p, r, vf_set1(-6.931217909e-1f));
 	p = vf_fma(p, r, vf_set1(9.999992847e-1f));
-	return vf_if_less(x, low, vf_set1(0.0f), vf_scale2(p, n));
+	return vf_scale2(p, n);
 }
 
-/* Weights of R vectors as whole numbers, their units, and the sums of weights. Steps of many vectors
- * one after the other, each step for all vectors, as in attn_ops.h. */
+/* Weights of R vectors before they are rounded, times the scales of V, and what belongs to them: sums of
+ * weights, and maxima of lanes. Masked ones must not take part, not even in the unit: they are 0. */
 VEC_INLINE void
-attn_int_weights(const LlmAttnSplit *s, AttnInts *a, const int R, int first, const bool tiles)
+attn_int_exps(const LlmAttnSplit *s, AttnInts *a, const int R)
 {
-	_Alignas(64) float sums[ATTN_ROWS_MAX][16], back[ATTN_ROWS_MAX];
+	_Alignas(64) float sums[ATTN_ROWS_MAX][16], lows[ATTN_ROWS_MAX];
 	const float *scales = attn_int_scales(s->v, s->v_stride);
-	vf top, some;
+	vf zero = vf_set1(0.0f), least = vf_set1(-FLT_MAX);
 
-	attn_int_maxima(s, a, R, first, tiles);
+	vf_store(lows, vf_max(least, vf_div(vf_set1(-70.0f), vf_load(a->scale))));
 	for (int r = 0; r < R; r++)
 	{
-		vf max = vf_set1(a->rows.m[r]), sum = vf_set1(0.0f);
+		int lo = s->lo[a->rows.index[r]], hi = s->hi[a->rows.index[r]];
+		bool all = lo == 0 && hi == ATTN_SPLIT;
+		vf max = vf_set1(a->max[r]), low = vf_set1(lows[r]), sum = zero, top = zero;
+		vf power = vf_set1(a->scale[r] * LLM_LOG2E);
 
-		top = sum;
 		VEC_UNROLL
 		for (int g = 0; g < 4; g++)
 		{
-			vf p = attn_int_exp(vf_sub(vf_load(a->x[r] + g * 16), max));
-			vf w = vf_mul(p, vf_load(scales + g * 16));
+			vf p = attn_int_exp(vf_sub(vf_load(a->x[r] + g * 16), max), power, low), w;
 
+			if (!all)
+				p = vf_between(p, lo - g * 16, hi - g * 16, zero);
+			w = vf_mul(p, vf_load(scales + g * 16));
 			sum = vf_add(sum, p);
 			top = vf_max(top, w);
 			vf_store(a->x[r] + g * 16, w);
@@ -141,6 +154,18 @@ attn_int_weights(const LlmAttnSplit *s, AttnInts *a, const int R, int first, con
 		vf_store(a->tops[r], top);
 	}
 	vf_store(a->rows.l, vf_sum_rows(sums, R));
+}
+
+/* Weights of R vectors as whole numbers, and their units. Steps of many vectors
+ * one after the other, each step for all vectors, as in attn_ops.h. */
+VEC_INLINE void
+attn_int_weights(const LlmAttnSplit *s, AttnInts *a, const int R, int first, const bool tiles)
+{
+	_Alignas(64) float back[ATTN_ROWS_MAX];
+	vf top, some;
+
+	attn_int_maxima(s, a, R, first, tiles);
+	attn_int_exps(s, a, R);
 	top = vf_max_rows(a->tops, R);
 	some = vf_if_less(top, vf_set1(ATTN_INT_UNIT_MIN), vf_set1(0.0f), vf_set1(1.0f));
 	vf_store(a->unit, vf_mul(vf_mul(top, vf_set1(1.0f / (float) LLM_ATTN_FIXED)), some));
