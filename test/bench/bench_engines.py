@@ -3,7 +3,7 @@
 An engine opens on one file, and does
     first_tokens(prompts, n)     the n likeliest tokens after each list of ids
     speed(group, settings)       rates of a group of measurements, one (point, tokens per second, more) each
-    table(prompts, n, settings)  seconds for n tokens after each text, begun together
+    table(rows, n, settings)     a Table: n tokens for each (system, user), begun together
     kv_type(settings)            how it keeps keys and values, after the above
 `settings(kind, few)` are those worth trying; what is no faster is dropped by the caller. Whatever an engine raises means
 that it failed, and nothing waits for one longer than PATIENCE seconds.
@@ -23,7 +23,7 @@ import time
 import urllib.request
 from dataclasses import dataclass, field, replace
 
-from bench_prompts import random_ids
+from bench_prompts import chat_text, random_ids
 from bench_results import KV8, NAMES, OURS
 
 PATIENCE = 240
@@ -60,6 +60,14 @@ class Group:
                        depths=[n for n in self.depths if n in keep['depth']])
 
 
+@dataclass
+class Table:
+    """What an engine says of a table of rows."""
+    seconds: float  # without the loading
+    prompt_tokens: int  # of all rows, computed or cached
+    cpu: float = None  # seconds of CPU time, where it tells
+
+
 def listed(values):
     return ','.join(map(str, values)) or '0'
 
@@ -80,6 +88,12 @@ def done(argv, **more):
 
 def json_lines(text):
     return [json.loads(line) for line in text.splitlines() if line.startswith('{')]
+
+
+def chat_prompt(row, tokens):
+    """For `run --jsonl`, through the chat template of the file."""
+    system, user = row
+    return {'system': system, 'prompt': user, 'max_tokens': tokens}
 
 
 class Ours:
@@ -107,6 +121,13 @@ class Ours:
                 f.write(json.dumps(prompt) + '\n')
             f.flush()
             return done(self.argv('run', '--jsonl', f.name, '--temperature', '0', '--ignore-eos', *options))
+
+    def count(self, rows):
+        """How many tokens the prompts of (system, user) rows have together, and how many of them all begin with."""
+        prompts = [chat_prompt(row, 0) for row in rows]
+        total = sum(line['prompt_tokens'] for line in json_lines(self.run(prompts).stdout))
+        first = json_lines(self.run(prompts[:2], '--max-tokens', '1', '--prompt-logprobs').stdout)  # differ where all do
+        return total, len(os.path.commonprefix([[token[0][0] for token in line['prompt_logprobs']] for line in first]))
 
     def tokenize(self, texts):
         run = self.run([{'prompt': text, 'raw': True} for text in texts], '--tokenize')
@@ -140,25 +161,24 @@ class Ours:
         self.process = subprocess.Popen(self.argv('run', '--jsonl', '-', '--temperature', '0', '--ignore-eos', *self.kv_memory), text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
-    def table(self, prompts, tokens, settings):
-        """Seconds of wall and of CPU time, without the loading. The process goes on to the next table, as those of peers do:
-        the memory that it has touched stays its own."""
+    def table(self, rows, tokens, settings):
+        """The process goes on to the next table, as those of peers do: the memory that it has touched stays its own."""
         if self.process is None:
             self.start()
         timer = threading.Timer(PATIENCE, self.process.kill)
         timer.start()
         try:
-            for prompt in prompts:
-                self.process.stdin.write(json.dumps({'prompt': prompt, 'raw': True, 'max_tokens': tokens}) + '\n')
+            for row in rows:
+                self.process.stdin.write(json.dumps(chat_prompt(row, tokens)) + '\n')
             self.process.stdin.write('\n')
             self.process.stdin.flush()
             said = ''
             for line in self.process.stderr:
-                found = re.search(r'(\d+) tokens in ([\d.]+) s, ([\d.]+) s of CPU time', line)
+                found = re.search(r'(\d+) prompt tokens .*, (\d+) tokens in ([\d.]+) s, ([\d.]+) s of CPU time', line)
                 if found:
-                    if int(found[1]) != len(prompts) * tokens:
-                        raise Failed(f'{self.name} gave {found[1]} tokens')
-                    return float(found[2]), float(found[3])
+                    if int(found[2]) != len(rows) * tokens:
+                        raise Failed(f'{self.name} gave {found[2]} tokens')
+                    return Table(float(found[3]), int(found[1]), float(found[4]))
                 said = line.strip()
         except OSError as e:
             said = str(e)
@@ -213,7 +233,7 @@ class Server:
                                          {'Content-Type': 'application/json'})
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-                return json.load(answer)['tokens']
+                return json.load(answer)
         except OSError as e:
             raise Failed(f'llama-server: {e}') from e
 
@@ -249,7 +269,7 @@ class Llama:
 
     def first_tokens(self, prompts, n):
         with self.server(1) as server:
-            return [server.ask(ids, n) for ids in prompts]
+            return [server.ask(ids, n)['tokens'] for ids in prompts]
 
     def speed(self, group, settings):
         attention = 'on' if 'attention on' in settings else 'off'
@@ -285,25 +305,28 @@ class Llama:
                 raise Failed(f"llama-batched-bench left out {point['batch']} sequences")
             yield point, rates[point['batch']], {}
 
-    def table(self, prompts, tokens, settings):
+    def table(self, rows, tokens, settings):
         n = int(settings.split()[0])
-        seconds, answers = self.by_hand(prompts, tokens, n, self.kv_type(settings)) if 'by hand' in settings else self.served(prompts, tokens, n)
+        prompts = [chat_text(*row) for row in rows]
+        table, answers = self.by_hand(prompts, tokens, n, self.kv_type(settings)) if 'by hand' in settings else self.served(prompts, tokens, n)
         if any(len(a) != tokens for a in answers):
             raise Failed('llama.cpp gave another number of tokens')
-        return seconds, None
+        return table
 
     def served(self, prompts, tokens, slots):
         with self.server(slots) as server, concurrent.futures.ThreadPoolExecutor(slots) as pool:
             begin = time.perf_counter()
             answers = list(pool.map(lambda p: server.ask(p, tokens), prompts))
-            return time.perf_counter() - begin, answers
+            seconds = time.perf_counter() - begin
+        # the whole prompt, whatever of it was cached
+        return Table(seconds, sum(a['tokens_evaluated'] for a in answers)), [a['tokens'] for a in answers]
 
     def by_hand(self, prompts, tokens, sequences, kv_type):
         """The library, with what all prompts begin with computed once and handed to `sequences` at a time."""
         argv = [os.path.join(self.folder, 'llama-rows'), self.model, str(self.threads), str(sequences), 'one', kv_type,
                 str(tokens)]
         answer = json.loads(done(argv, env=self.env, input=''.join(p + '\0' for p in prompts)).stdout)
-        return answer['seconds'], answer['tokens']
+        return Table(answer['seconds'], answer['prompt_tokens']), answer['tokens']
 
     def close(self):
         pass
@@ -376,11 +399,11 @@ class OpenVino:
             raise Failed('OpenVINO GenAI did not run all sequences together')
         return answer['late'] / (answer['seconds'] - answer['first'])
 
-    def table(self, prompts, tokens, settings):
-        answer = self.generate(settings, prompts, tokens, lead=True)
+    def table(self, rows, tokens, settings):
+        answer = self.generate(settings, [chat_text(*row) for row in rows], tokens, lead=True)
         if any(len(a) != tokens for a in answer['tokens']):
             raise Failed('OpenVINO GenAI gave another number of tokens')
-        return answer['seconds'], None
+        return Table(answer['seconds'], answer['prompt_tokens'])
 
     def close(self):
         for worker in self.workers.values():

@@ -11,7 +11,8 @@ Whether an engine's figures count: 64 prompts are given to it as the same token 
 its answer, end tokens ignored, must be the reference's for at least 90% of the prompts, as far as the reference is
 sure: up to the first token that is not 1.35 times (0.3 nats) likelier than the next. The reference is our engine on the
 same weights written as 32-bit floats, which it multiplies without rounding anything to 8 bits; for the large files with
-random weights it is our engine on the file itself, and 16 prompts.
+random weights it is our engine on the file itself, and 16 prompts. A table counts only if the engine says that its prompts
+had as many tokens as ours makes of them.
 """
 import argparse
 import hashlib
@@ -24,11 +25,11 @@ import time
 from bench_engines import Failed, Group, Llama, OpenVino, Ours, done
 from bench_lines import Lines
 from bench_machine import machine, touch_memory
-from bench_prompts import short_prompts, table_prompts
+from bench_prompts import short_prompts, table_rows
 from bench_results import KV8, LLAMAS, OURS, OWN, Results
 
 N_PROMPTS, N_PROMPTS_LARGE, N_TOKENS, GAP, SHARE = 64, 16, 4, 0.3, 0.9
-ROW_TOKENS, ROW_OWN, ROW_SHARED = 16, 68, 354
+ROW_TOKENS = 16
 CURVE = [1, 2, 4, 8, 16, 32, 64]
 TABLE_FILE = 'smollm2-q8_0'  # where OpenVINO's text agrees and llama.cpp's tables are fastest as a rule
 KV8_TABLES = (TABLE_FILE, 'smollm2-q4_1')
@@ -63,6 +64,7 @@ class Bench:
         self.args = args
         self.lines = Lines(args.out)
         self.counting = {}  # file -> names of the engines whose text agrees
+        self.counted = {}  # table of a file -> what our engine counts: tokens of all prompts, and those that they begin with
 
     def rates(self, file, what, key):
         """Engine's name -> what it had under a key of its lines of a file, or of all, in order."""
@@ -174,23 +176,34 @@ class Bench:
 
     def table(self, name, engines, rows, n, trying):
         def measure(engine, settings, number, _):
+            prompts = table_rows(rows, f'Round {number} of {rows} rows. ')
+            total, shared = self.count(engine.model, prompts)
             if number == 1 or engine.name not in OWN:  # ours lives on, and uses what it has touched again
                 touch_memory()
-            seconds, cpu = engine.table(table_prompts(rows, f'Round {number} of {rows} rows. '), ROW_TOKENS, settings)
-            more = {'rows_per_second': rows / seconds}
-            if cpu:
-                more.update(cpu_seconds=cpu, **self.table_roof(name, engine, rows, rows / seconds))
+            table = engine.table(prompts, ROW_TOKENS, settings)
+            if table.prompt_tokens != total:
+                raise Failed(f'its prompts had {table.prompt_tokens} tokens, not {total} as those of {OURS}')
+            rate = rows / table.seconds
+            more = {'rows_per_second': rate, 'prompt_tokens': total, 'shared_tokens': shared}
+            if table.cpu:
+                tokens = (total - (rows - 1) * shared) / rows + ROW_TOKENS
+                more.update(cpu_seconds=table.cpu, **self.table_roof(name, engine, tokens * rate))
             through = 'engine' if 'slots' not in settings else 'server'
-            yield {'what': 'table', 'rows': rows, 'through': through}, rows / seconds, more
+            yield {'what': 'table', 'rows': rows, 'through': through}, rate, more
         self.rounds('workload', name, self.better(name, engines), n, trying, measure)
 
-    def table_roof(self, name, engine, rows, rate):
-        """The part of the roofline, if every token cost what one of a prompt of 512 must."""
+    def count(self, model, prompts):
+        key = (model, prompts[0], len(prompts))
+        if key not in self.counted:
+            self.counted[key] = Ours(self.args.engine, model, self.args.threads).count(prompts)
+        return self.counted[key]
+
+    def table_roof(self, name, engine, rate):
+        """The part of the roofline at so many tokens/s, if every token cost what one of a prompt of 512 must."""
         speed, part = (self.rates(name, 'prefill', key).get(engine.name) for key in ('tokens_per_second', 'roofline_fraction'))
         if not part:
             return {}
-        tokens = ROW_OWN + ROW_TOKENS + ROW_SHARED / rows
-        return {'roofline_fraction': rate * tokens * statistics.median(part) / statistics.median(speed)}
+        return {'roofline_fraction': rate * statistics.median(part) / statistics.median(speed)}
 
     def table_trials(self, name, engines):
         """Few rows once, to find the settings and the file at which llama.cpp is best."""

@@ -1,6 +1,6 @@
 """bench_prompts.py - the prompts of the bench: a table's rows under one instruction, and short texts to go on from.
 
-A row's prompt is some 354 tokens that all rows share and 68 of its own, in the chat format of SmolLM2.
+A row is a system message that all rows share and a user's of its own: 353 and some 68 tokens in the chat format of SmolLM2.
 """
 import random
 
@@ -59,10 +59,14 @@ def reviews(n):
                f'I give it {rng.randint(1, 10)} out of 10 and saw it in {rng.randint(1975, 2024)}.')
 
 
-def table_prompts(n, before=''):
-    """Whole prompts, to be taken raw; `before` goes in front of the instruction."""
-    return [f'<|im_start|>system\n{before}{INSTRUCTION}<|im_end|>\n<|im_start|>user\n{review}<|im_end|>\n'
-            '<|im_start|>assistant\n' for review in reviews(n)]
+def table_rows(n, before=''):
+    """(system, user) of each row; `before` goes in front of the instruction."""
+    return [(before + INSTRUCTION, review) for review in reviews(n)]
+
+
+def chat_text(system, user):
+    """What SmolLM2's chat template makes of both, for engines that take control tokens by their spelling."""
+    return f'<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{user}<|im_end|>\n<|im_start|>assistant\n'
 
 
 def short_prompts(n):

@@ -5,8 +5,9 @@ scripts/bench calls it with an instance that runs. Each side has half of the thr
 under an instruction of its own, whose prefix nobody finds in the cache, until both have done all rounds. So a slower minute
 hits both; and as a core is slow, too, when its other half works for a neighbour, the engines swap cores four times a second.
 Engines and session live through all of it, with the model loaded and as much memory for keys and values; a few rows before
-all do not count. What counts is the time on a CPU of all processes of a side: of the backend, the server's engine and the
-supervisor, or of the bare engine; as the median of the ratios of the rounds.
+all do not count. Both sides ask through the chat template, and must say that their prompts had as many tokens. What counts is
+the time on a CPU of all processes of a side: of the backend, the server's engine and the supervisor, or of the bare engine;
+as the median of the ratios of the rounds.
 """
 import argparse
 import concurrent.futures
@@ -22,7 +23,7 @@ import time
 import bench_lines
 from bench_engines import PATIENCE, Failed, Ours
 from bench_machine import touch_memory
-from bench_prompts import table_prompts
+from bench_prompts import table_rows
 from bench_results import interval
 
 TOKENS = 16
@@ -49,11 +50,11 @@ class Session:
         self.process = subprocess.Popen(argv, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         prompts = os.path.join(args.work, 'prompts.csv')
         with open(prompts, 'w', newline='', encoding='utf-8') as f:
-            csv.writer(f).writerows([n, p] for n in range(2 * args.rounds + 2) for p in prompts_of(n, args.rows))
+            csv.writer(f).writerows([n, *row] for n in range(2 * args.rounds + 2) for row in rows_of(n, args.rows))
         self.ask(f"""
             CREATE EXTENSION llm_infer;
             SELECT llm_model_register('bench', '{os.path.basename(args.model)}') \\g /dev/null
-            CREATE TABLE prompts (round int, body text);
+            CREATE TABLE prompts (round int, instruction text, body text);
             \\copy prompts FROM '{prompts}' (FORMAT csv)
             VACUUM ANALYZE prompts;
             SELECT llm_generate('warm', max_tokens => 1) \\g /dev/null""")
@@ -83,23 +84,49 @@ class Session:
         self.process.wait()
 
     def table(self, number):
-        answers, = self.ask(f"""SELECT count(llm_generate(body, max_tokens => {TOKENS}, temperature => 0,
-            options => '{{"raw": true, "ignore_eos": true}}')) FROM prompts WHERE round = {number};""")
-        if int(answers) != len(prompts_of(number, self.rows)):
+        answers, = self.ask(f"""SELECT count(llm_generate(body, system_prompt => instruction, max_tokens => {TOKENS},
+            temperature => 0, options => '{{"ignore_eos": true}}')) FROM prompts WHERE round = {number};""")
+        if int(answers) != len(rows_of(number, self.rows)):
             raise Failed(f'{answers} answers to the prompts of round {number}')
 
+    def prompt_tokens(self):
+        """Of all that was asked."""
+        return int(self.ask('SELECT sum(prompt_tokens) FROM llm.stat_users;')[0])
 
-def prompts_of(number, rows):
+
+class Bare:
+    """A process of the engine."""
+
+    def __init__(self, args):
+        self.rows = args.rows
+        self.engine = Ours(args.engine, args.model, args.threads, kv_memory=args.kv_memory)
+        self.engine.start()
+        self.pids = {'engine': self.engine.process.pid}
+        self.asked = 0
+
+    def table(self, number):
+        self.asked += self.engine.table(rows_of(number, self.rows), TOKENS, '').prompt_tokens
+
+    def prompt_tokens(self):
+        """Of all that was asked."""
+        return self.asked
+
+    def close(self):
+        self.engine.close()
+
+
+def rows_of(number, rows):
     """Of a table; of number 0 the few that come before all."""
-    return table_prompts(rows if number else WARM_ROWS, f'Round {number}. ')
+    return table_rows(rows if number else WARM_ROWS, f'Round {number}. ')
 
 
 class Side:
     """Tables one after the other, in a thread."""
 
-    def __init__(self, name, table, pids):
-        self.name, self.table, self.pids = name, table, pids
+    def __init__(self, name, asker):
+        self.name, self.asker, self.pids = name, asker, asker.pids
         self.rounds = []  # (seconds, CPU seconds of each process) of each
+        self.prompt_tokens = []  # of each
 
     def run(self, is_enough, over):
         try:
@@ -109,13 +136,14 @@ class Side:
             raise
 
     def tables(self, is_enough):
-        self.table(0)
+        self.asker.table(0)
         number = 0
         while not is_enough():
             number += 1
-            begin, before = time.monotonic(), self.cpu()
-            self.table(number)
+            asked, begin, before = self.asker.prompt_tokens(), time.monotonic(), self.cpu()
+            self.asker.table(number)
             self.rounds.append((time.monotonic() - begin, {who: cpu - before[who] for who, cpu in self.cpu().items()}))
+            self.prompt_tokens.append(self.asker.prompt_tokens() - asked)
 
     def cpu(self):
         return {who: cpu_seconds(pid) for who, pid in self.pids.items()}
@@ -152,7 +180,10 @@ def run_both(sides, rounds):
         swap.result()
     done = min(len(side.rounds) for side in sides)
     for side in sides:
-        del side.rounds[done:]  # what the faster side did besides
+        del side.rounds[done:], side.prompt_tokens[done:]  # what the faster side did besides
+    sql, engine = (side.prompt_tokens for side in sides)
+    if sql != engine:
+        raise Failed(f'the prompts of the tables had {sql} tokens through SQL, {engine} of the bare engine')
     return done
 
 
@@ -176,10 +207,8 @@ def main():
         parser.add_argument('--' + name, type=int, required=True)
     args = parser.parse_args()
     touch_memory()
-    session, bare = Session(args), Ours(args.engine, args.model, args.threads, kv_memory=args.kv_memory)
-    bare.start()
-    sides = [Side('sql', session.table, session.pids),
-             Side('engine', lambda number: bare.table(prompts_of(number, args.rows), TOKENS, ''), {'engine': bare.process.pid})]
+    session, bare = Session(args), Bare(args)
+    sides = [Side('sql', session), Side('engine', bare)]
     try:
         rounds = run_both(sides, args.rounds)
     finally:
@@ -188,10 +217,10 @@ def main():
     lines = bench_lines.Lines(args.out)
     lines.forget('sql')
     for side in sides:
-        for number, (seconds, cpu) in enumerate(side.rounds, 1):
+        for number, ((seconds, cpu), prompt_tokens) in enumerate(zip(side.rounds, side.prompt_tokens), 1):
             lines.note('sql', 'table', engine='llm_infer', file='smollm2-q4_1', threads=args.threads, round=number,
                        rows=args.rows, through=side.name, settings='', rows_per_second=args.rows / seconds,
-                       cpu_seconds=sum(cpu.values()), cpu_of=cpu)
+                       prompt_tokens=prompt_tokens, cpu_seconds=sum(cpu.values()), cpu_of=cpu)
     show(sides, args.rows, rounds)
 
 

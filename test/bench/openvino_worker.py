@@ -5,8 +5,8 @@ usage: openvino_worker.py MODEL THREADS BATCH_TOKENS SEQUENCES PREFIX_CACHE(0|1)
 
 A command is a JSON object {"prompts": [text or list of ids, ...], "tokens": N, "lead": bool}: generate N tokens for
 each prompt, the likeliest each time and end tokens ignored; with lead the first prompt alone before the others, so
-that they find its prefix cached. The answer is a line {"seconds", "first", "late", "tokens"}: all the time, that until
-each prompt had a token, how many tokens came after that, and the ids. Before the first command comes a line {"kv_type"}:
+that they find its prefix cached. The answer is a line {"seconds", "first", "late", "prompt_tokens", "tokens"}: all the time,
+that until each prompt had a token, how many tokens came after that, those of all prompts, and the ids. Before the first command comes a line {"kv_type"}:
 what the compiled model says of the precision of its keys and values.
 """
 import ctypes
@@ -106,7 +106,8 @@ class Worker:
         seconds = time.perf_counter() - begin
         for ids, handle in zip(got, handles):
             ids += take(handle)
-        return {'seconds': seconds, 'first': first, 'late': late, 'tokens': got}
+        prompt_tokens = sum(handle.get_perf_metrics().get_num_input_tokens() for handle in handles)
+        return {'seconds': seconds, 'first': first, 'late': late, 'prompt_tokens': prompt_tokens, 'tokens': got}
 
 
 def main():

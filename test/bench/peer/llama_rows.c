@@ -8,8 +8,8 @@
  * batches and generate TOKENS likeliest tokens each, end tokens too. With one KV a copy is a mark on
  * the same cells, and everybody's attention passes over everybody's; with a split one it is a copy.
  * Keys and values are of the given type.
- * Prints one JSON object: seconds without loading, and the ids of each row. scripts/bench compiles
- * it against the headers and libraries of its build of llama.cpp.
+ * Prints one JSON object: seconds without loading, the tokens of all prompts, and the ids that each
+ * row got. scripts/bench compiles it against the headers and libraries of its build of llama.cpp.
  */
 #include <llama.h>
 #include <stdbool.h>
@@ -207,8 +207,8 @@ context_open(const char *path, int n_threads, int n_sequences, bool unified, boo
 int
 main(int argc, char **argv)
 {
-	double begin;
-	int n_rows, n_tokens;
+	double begin, seconds;
+	int n_rows, n_tokens, n_prompt = 0;
 
 	if (argc != 7)
 		fail("usage: llama_rows MODEL THREADS SEQUENCES one|split f16|q8_0 TOKENS <TEXTS");
@@ -222,7 +222,10 @@ main(int argc, char **argv)
 	n_rows = rows_read();
 	if (n_rows > 0)
 		run(n_rows, atoi(argv[3]), n_tokens);
-	printf("{\"seconds\": %.4f, \"tokens\": [", seconds_now() - begin);
+	seconds = seconds_now() - begin;
+	for (int i = 0; i < n_rows; i++)
+		n_prompt += rows[i].n;
+	printf("{\"seconds\": %.4f, \"prompt_tokens\": %d, \"tokens\": [", seconds, n_prompt);
 	for (int i = 0; i < n_rows; i++)
 	{
 		printf("%s[", i > 0 ? ", " : "");
