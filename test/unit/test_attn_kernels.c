@@ -418,7 +418,7 @@ test_attention_odd_queries(void **state)
 		attention_init(&a, LLM_DTYPE_I8, 64, 64, 9);
 		for (int i = 0; i < 9; i++)
 			a.pos[i] = 64 * N_SPLITS - 21; /* the last 20 are masked */
-		for (int d = 0; d < 64; d++) /* of vectors 2 .. 5 */
+		for (int d = 0; d < 64; d++)       /* of vectors 2 .. 5 */
 			for (int i = 0; i < 4; i++)
 				a.q[(2 + i) * 64 + d] = d == 7 || i < 2 ? odd[i] : 0.5f;
 		attention_run(&a, all[j], 0, 9);
