@@ -251,13 +251,14 @@ llm_cpu_run_linear(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 	}
 }
 
-/* silu(gate) * up for up to 64 columns from column c of a row, in out's forms. */
+/* silu(gate) * up for up to n_units units of a row from column c on, in out's forms. Units that follow each
+ * other are gated before they are quantised, so that neither waits for the divisions of the other. */
 static void
-gate_unit(const LlmCpuDevice *dev, const LlmCpuAct *out, int64_t r, int32_t c, const float *gate,
-		  const float *up)
+gate_row(const LlmCpuDevice *dev, const LlmCpuAct *out, int64_t r, int32_t c, int32_t n_units,
+		 const float *gate, const float *up)
 {
-	int32_t cols = out->cols - c < LLM_Q8_UNIT ? out->cols - c : LLM_Q8_UNIT;
-	float y[LLM_Q8_UNIT];
+	int32_t n = n_units * LLM_Q8_UNIT, cols = out->cols - c < n ? out->cols - c : n;
+	float y[GATE_UNITS * LLM_Q8_UNIT];
 
 	dev->kernels->silu_gate(gate, up, cols, y);
 	if ((out->forms & LLM_ACT_F32) != 0)
@@ -278,7 +279,7 @@ llm_cpu_run_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 		int32_t c = (int32_t) (i % out->n_units) * LLM_Q8_UNIT;
 		const float *gate = row_f(op->in, r) + c;
 
-		gate_unit(dev, out, r, c, gate, gate + out->cols);
+		gate_row(dev, out, r, c, 1, gate, gate + out->cols);
 	}
 }
 
@@ -297,12 +298,9 @@ gate_units(const LlmCpuDevice *dev, const LlmCpuOp *op, LlmLinearInput *in, int3
 	llm_linear_part_run(dev->kernels, l, 0, in, begin, end, y, ldy);
 	in->next = next;
 	llm_linear_part_run(dev->kernels, l, 1, in, begin, end, up, ldy);
-	for (int32_t i = 0; i < in->n_rows * n_units; i++)
-	{
-		int32_t at = i / n_units * ldy + i % n_units * LLM_Q8_UNIT;
-
-		gate_unit(dev, op->out, r + i / n_units, (u + i % n_units) * LLM_Q8_UNIT, y + at, up + at);
-	}
+	for (int32_t i = 0; i < in->n_rows; i++)
+		gate_row(dev, op->out, r + i, u * LLM_Q8_UNIT, n_units, y + (size_t) i * (size_t) ldy,
+				 up + (size_t) i * (size_t) ldy);
 }
 
 /* Product and gate of rows begin .. end and the units of a turn, in pieces that stay in the second cache. */
