@@ -23,6 +23,8 @@
 #ifndef LLM_KERNELS_ATTN_INT8_H
 #define LLM_KERNELS_ATTN_INT8_H
 
+#include <float.h>
+
 #include "kernels/attn_ops.h"
 
 #define ATTN_INT_UNIT_MIN                                                                          \
@@ -126,9 +128,9 @@ attn_int_exps(const LlmAttnSplit *s, AttnInts *a, const int R)
 {
 	_Alignas(64) float sums[ATTN_ROWS_MAX][16], lows[ATTN_ROWS_MAX];
 	const float *scales = attn_int_scales(s->v, s->v_stride);
-	vf zero = vf_set1(0.0f);
+	vf zero = vf_set1(0.0f), least = vf_set1(-FLT_MAX); /* so that no masked one asks for 2^-inf */
 
-	vf_store(lows, vf_div(vf_set1(-70.0f), vf_load(a->scale)));
+	vf_store(lows, vf_max(least, vf_div(vf_set1(-70.0f), vf_load(a->scale))));
 	for (int r = 0; r < R; r++)
 	{
 		int lo = s->lo[a->rows.index[r]], hi = s->hi[a->rows.index[r]];

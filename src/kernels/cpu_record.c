@@ -300,6 +300,7 @@ llm_cpu_attention(LlmDevice *d, LlmAct q, const LlmAttn *attn, LlmAct out)
 	if (in == NULL || o == NULL || kv == NULL || in->rows != dev->batch->n_rows ||
 		o->rows != in->rows || (in->forms & LLM_ACT_F32) == 0 ||
 		in->cols != attn->n_heads * attn->head_dim || o->cols != attn->n_heads * attn->v_dim ||
+		!(attn->scale >= 0.0f) ||
 		LLM_CPU_BLOCK_ROWS * (attn->n_heads / attn->n_kv_heads) > dev->max_q ||
 		LLM_CPU_BLOCK_ROWS * (attn->n_heads / attn->n_kv_heads) * kv->v_stride > dev->max_o)
 	{

@@ -133,7 +133,7 @@ typedef struct LlmAttnSplit
 	LlmDtype v_type;
 	int32_t k_dim;
 	int32_t v_stride;      /* v_dim rounded up to 16 */
-	float scale;           /* on q.k */
+	float scale;           /* on q.k; not negative */
 	float softcap;         /* 0 = none */
 	int32_t n_q;           /* query vectors */
 	const float *const *q; /* [n_q] vectors of k_dim; not read for I8 */

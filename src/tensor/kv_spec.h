@@ -83,7 +83,7 @@ typedef struct LlmAttn
 	int32_t head_dim; /* of q and k */
 	int32_t v_dim;
 	int32_t window;   /* 0 = none */
-	float scale;      /* on q.k */
+	float scale;      /* on q.k; not negative */
 	float softcap;    /* 0 = none */
 	bool wanted_only; /* rows whose output the batch does not want may stay as they are */
 	const LlmRope *rope;

@@ -113,9 +113,10 @@ test_bad_ops(void **state)
 	(void) state;
 	machine_open(&m, &graphs[0], NULL, 1);
 	r = run_create(&m, 1);
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 6; i++)
 	{
 		const LlmDeviceOps *ops = m.dev->ops;
+		LlmAttn attn = m.layers[0].attn;
 		LlmAct x, y;
 
 		r->len[0] = 0;
@@ -131,7 +132,14 @@ test_bad_ops(void **state)
 		else if (i == 2)
 			ops->norm(m.dev, x, (LlmAct){0}, &m.norm, y);
 		else if (i == 3)
-			ops->attention(m.dev, x, &m.layers[0].attn, y);
+			ops->attention(m.dev, x, &attn, y);
+		else if (i == 4)
+		{
+			attn.scale = -attn.scale; /* all else fits */
+			x = ops->act_create(m.dev, LLM_ACT_F32, 5, attn.n_heads * attn.head_dim);
+			y = ops->act_create(m.dev, LLM_ACT_F32, 5, attn.n_heads * attn.v_dim);
+			ops->attention(m.dev, x, &attn, y);
+		}
 		else
 			for (int j = 0; j < 40; j++)
 				y = ops->act_create(m.dev, LLM_ACT_F32, MAX_ROWS, 200);
