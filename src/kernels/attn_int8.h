@@ -156,8 +156,8 @@ attn_int_exps(const LlmAttnSplit *s, AttnInts *a, const int R)
 	vf_store(a->rows.l, vf_sum_rows(sums, R));
 }
 
-/* Weights of R vectors as whole numbers, and their units. Steps of many vectors
- * one after the other, each step for all vectors, as in attn_ops.h. */
+/* Weights of R vectors as whole numbers, and their units. Steps of many vectors one after the other, each
+ * step for all vectors, as in attn_ops.h. */
 VEC_INLINE void
 attn_int_weights(const LlmAttnSplit *s, AttnInts *a, const int R, int first, const bool tiles)
 {
@@ -317,7 +317,7 @@ attn_int_pass(const LlmAttnSplit *s, AttnInts *a, const int R)
 	for (int g = 0; g * 16 < a->rows.hi; g += VEC_INT_GROUPS)
 		attn_int_scores(s, a, R, g, VEC_INT_GROUPS);
 	attn_int_weights(s, a, R, 0, false);
-	attn_fold(s, &a->rows, 0, R);
+	attn_fold(s, &a->rows, R);
 	for (; j + VEC_INT_GROUPS <= n; j += VEC_INT_GROUPS)
 		attn_int_values(s, a, R, j, VEC_INT_GROUPS);
 	for (; j < n; j++)

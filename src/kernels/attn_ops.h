@@ -200,31 +200,31 @@ attn_weights(const LlmAttnSplit *s, AttnPass *pass, const int R)
 		pass->rows.l[r] = vf_sum(vf_load(sums[r]));
 }
 
-/* Factors of the fold, and the folded m and l, of at most 8 vectors from `from` on. */
+/* Factors of the fold, and the folded m and l, of at most 8 vectors. */
 VEC_INLINE void
-attn_fold(const LlmAttnSplit *s, AttnRows *rows, int from, const int R)
+attn_fold(const LlmAttnSplit *s, AttnRows *rows, const int R)
 {
 	_Alignas(64) float x[16] = {0};
 
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
 	{
-		float m = s->m[rows->index[from + r]];
-		float top = m > rows->m[from + r] ? m : rows->m[from + r];
+		float m = s->m[rows->index[r]];
+		float top = m > rows->m[r] ? m : rows->m[r];
 
 		x[r] = m - top;
-		x[8 + r] = rows->m[from + r] - top;
-		s->m[rows->index[from + r]] = top;
+		x[8 + r] = rows->m[r] - top;
+		s->m[rows->index[r]] = top;
 	}
 	vf_store(x, vf_exp(vf_load(x)));
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
 	{
-		float *l = &s->l[rows->index[from + r]];
+		float *l = &s->l[rows->index[r]];
 
-		rows->keep[from + r] = x[r];
-		rows->take[from + r] = x[8 + r];
-		*l = fmaf(*l, x[r], rows->l[from + r] * x[8 + r]);
+		rows->keep[r] = x[r];
+		rows->take[r] = x[8 + r];
+		*l = fmaf(*l, x[r], rows->l[r] * x[8 + r]);
 	}
 }
 
@@ -302,7 +302,7 @@ attn_pass(const LlmAttnSplit *s, AttnPass *pass, const int R)
 	else
 		attn_all_scores(s, pass, R, LLM_DTYPE_F32, false);
 	attn_weights(s, pass, R);
-	attn_fold(s, &pass->rows, 0, R);
+	attn_fold(s, &pass->rows, R);
 	if (s->v_type == LLM_DTYPE_F16)
 		attn_all_values(s, pass, R, LLM_DTYPE_F16, true);
 	else if (pass->fetch)
