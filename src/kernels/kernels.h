@@ -30,7 +30,7 @@
 
 /* Bytes that reads in order fetch ahead (qgemm_tile.h): into the first cache; into the second from
  * the last one; into the second from memory. */
-#define LLM_FETCH_NEAR 1024
+#define LLM_FETCH_NEAR 1536
 #define LLM_FETCH_FAR 8192
 #define LLM_FETCH_MEMORY 4096
 
