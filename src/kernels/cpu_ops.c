@@ -128,7 +128,7 @@ llm_cpu_run_norm(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
  * took, and in steps of TAKEN_BY_OTHERS what others did. */
 typedef struct Turn
 {
-	LlmCpuScratch *scratch;
+	const LlmCpuDevice *dev;
 	const LlmCpuOp *op;
 	int tid;
 	int n_threads;
@@ -143,10 +143,10 @@ typedef struct Turn
 
 /* Before the first item of a product; those with a gate are its units. */
 static Turn
-turn_begin(LlmCpuScratch *scratch, const LlmCpuOp *op, int tid, int n_threads)
+turn_begin(const LlmCpuDevice *dev, const LlmCpuOp *op, int tid, int n_threads)
 {
 	const LlmLinear *l = op->linear;
-	Turn t = {.scratch = scratch,
+	Turn t = {.dev = dev,
 			  .op = op,
 			  .tid = tid,
 			  .n_threads = n_threads,
@@ -154,10 +154,11 @@ turn_begin(LlmCpuScratch *scratch, const LlmCpuOp *op, int tid, int n_threads)
 
 	if (op->run != llm_cpu_run_linear_gate)
 	{
+		/* as many as a product reads at once, those of floats two */
+		int32_t step = (l->forms & LLM_ACT_F32) != 0 ? 2 : dev->kernels->n_streams;
+
 		t.n_panels = (int32_t) (ITEM_NBYTES * (size_t) l->n_panels / l->nbytes);
-		t.n_panels = t.n_panels > 1 ? t.n_panels : 1;
-		if ((l->forms & LLM_ACT_F32) != 0) /* products of floats take two panels at a time */
-			t.n_panels += t.n_panels % 2;
+		t.n_panels = t.n_panels > 1 ? (t.n_panels + step - 1) / step * step : step;
 		t.n = (l->n_panels + t.n_panels - 1) / t.n_panels;
 	}
 	else
@@ -177,7 +178,7 @@ turn_next(const Turn *t)
 		return llm_linear_panel(t->op->linear, (t->item + 1) * t->n_panels);
 	if (t->op->after == NULL)
 		return NULL;
-	after = turn_begin(t->scratch, t->op->after, t->tid, t->n_threads);
+	after = turn_begin(t->dev, t->op->after, t->tid, t->n_threads);
 	return llm_linear_panel(after.op->linear, (int32_t) after.begin * after.n_panels);
 }
 
@@ -189,7 +190,7 @@ turn_take(Turn *t)
 	{
 		int owner = (t->tid + t->of) % t->n_threads;
 		uint64_t old =
-			atomic_fetch_add_explicit(&t->scratch[owner].taken[t->op->odd],
+			atomic_fetch_add_explicit(&t->dev->scratch[owner].taken[t->op->odd],
 									  t->of == 0 ? 1 : TAKEN_BY_OTHERS, memory_order_relaxed);
 		int64_t front = (int64_t) (old % TAKEN_BY_OTHERS);
 		int64_t back = (int64_t) (old / TAKEN_BY_OTHERS);
@@ -240,7 +241,7 @@ llm_cpu_run_linear(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 					   llm_linear_share(l, tid + 1, n_threads), op->out->f, op->out->ld);
 		return;
 	}
-	t = turn_begin(dev->scratch, op, tid, n_threads);
+	t = turn_begin(dev, op, tid, n_threads);
 	while (turn_take(&t))
 	{
 		int32_t begin = t.item * t.n_panels, end = begin + t.n_panels;
@@ -319,7 +320,7 @@ gate_rows(const LlmCpuDevice *dev, const LlmCpuOp *op, int32_t begin, int32_t en
 		{
 			LlmLinearInput rows = input_rows(dev, op->in, r, end - r < step ? end : r + step);
 
-			gate_units(dev, op, &rows, r, u, n_units, NULL, t->scratch[t->tid].sums.o);
+			gate_units(dev, op, &rows, r, u, n_units, NULL, dev->scratch[t->tid].sums.o);
 		}
 	}
 }
@@ -331,7 +332,7 @@ llm_cpu_run_linear_gate(LlmCpuDevice *dev, LlmCpuOp *op, int tid, int n_threads)
 {
 	const LlmCpuAct *in = op->in;
 	LlmLinearInput rows = input_rows(dev, in, 0, in->rows);
-	Turn t = turn_begin(dev->scratch, op, tid, n_threads);
+	Turn t = turn_begin(dev, op, tid, n_threads);
 	int32_t begin = 0, end = in->rows;
 
 	if (in->rows <= LLM_GEMM_FEW_ROWS)

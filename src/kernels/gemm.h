@@ -10,6 +10,8 @@ void llm_gemm_float_generic(const LlmGemm *g);
 void llm_gemm_quant_avx2(const LlmGemm *g);
 void llm_gemm_float_avx2(const LlmGemm *g);
 void llm_gemm_quant_avx512(const LlmGemm *g);
+/* The same, and few rows read two panels at once: other memory goes on where one's next page begins. */
+void llm_gemm_quant_avx512_pairs(const LlmGemm *g);
 void llm_gemm_float_avx512(const LlmGemm *g);
 /* Rows from which on products read tiles; fewer are two AVX-512 tiles of one panel, and faster so. */
 #define LLM_GEMM_AMX_ROWS (LLM_GEMM_FEW_ROWS + 1)

@@ -160,6 +160,7 @@ typedef struct LlmKernels
 {
 	const char *isa;
 	int32_t tile_rows; /* gemm_quant reads tiles from that many rows on; 0 = never */
+	int32_t n_streams; /* panels of which gemm_quant reads a few rows' at once, where it can */
 
 	/* y = x W^T for panels of one part. */
 	void (*gemm_quant)(const LlmGemm *g);

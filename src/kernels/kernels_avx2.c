@@ -11,6 +11,7 @@
 
 const LlmKernels llm_kernels_avx2 = {
 	.isa = "avx2",
+	.n_streams = 1,
 	.gemm_quant = llm_gemm_quant_avx2,
 	.gemm_float = llm_gemm_float_avx2,
 	.attn_split = op_attn_split,

@@ -12,6 +12,7 @@
 
 const LlmKernels llm_kernels_avx512 = {
 	.isa = "avx512",
+	.n_streams = 1,
 	.gemm_quant = llm_gemm_quant_avx512,
 	.gemm_float = llm_gemm_float_avx512,
 	.attn_split = op_attn_split,
@@ -21,6 +22,7 @@ const LlmKernels llm_kernels_avx512 = {
 const LlmKernels llm_kernels_amx = {
 	.isa = "amx",
 	.tile_rows = LLM_GEMM_AMX_ROWS,
+	.n_streams = 2,
 	.gemm_quant = llm_gemm_quant_amx,
 	.gemm_float = llm_gemm_float_avx512,
 	.attn_split = op_attn_split_amx,

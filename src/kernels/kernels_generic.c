@@ -9,6 +9,7 @@
 
 const LlmKernels llm_kernels_generic = {
 	.isa = "generic",
+	.n_streams = 1,
 	.gemm_quant = llm_gemm_quant_generic,
 	.gemm_float = llm_gemm_float_generic,
 	.attn_split = op_attn_split,

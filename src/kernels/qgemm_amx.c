@@ -424,7 +424,7 @@ llm_gemm_quant_amx(const LlmGemm *g)
 		below.n_rows -= part.n_rows;
 		below.q += (size_t) part.n_rows * n_units;
 		below.y += (size_t) part.n_rows * (size_t) g->ldy;
-		llm_gemm_quant_avx512(&below);
+		llm_gemm_quant_avx512_pairs(&below);
 	}
 	if (part.n_rows > 0 && cols < g->n_cols)
 	{
@@ -435,7 +435,7 @@ llm_gemm_quant_amx(const LlmGemm *g)
 		beside.n_panels -= part.n_panels;
 		beside.n_cols -= cols;
 		beside.n_rows = part.n_rows;
-		llm_gemm_quant_avx512(&beside);
+		llm_gemm_quant_avx512_pairs(&beside);
 	}
 }
 

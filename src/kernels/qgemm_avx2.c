@@ -158,7 +158,7 @@ qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDty
 void
 llm_gemm_quant_avx2(const LlmGemm *g)
 {
-	qtile_drive(g);
+	qtile_drive(g, 1);
 }
 
 #endif

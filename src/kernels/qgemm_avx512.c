@@ -71,7 +71,13 @@ qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDty
 void
 llm_gemm_quant_avx512(const LlmGemm *g)
 {
-	qtile_drive(g);
+	qtile_drive(g, 1);
+}
+
+void
+llm_gemm_quant_avx512_pairs(const LlmGemm *g)
+{
+	qtile_drive(g, 2);
 }
 
 #endif

@@ -25,14 +25,14 @@
 typedef struct QTile
 {
 	const uint8_t *w;    /* first panel */
-	const uint8_t *next; /* what is read after a tile of one panel */
-	size_t ahead;        /* bytes that such a tile fetches ahead, into the second cache */
-	size_t panel;        /* bytes from panel to panel */
-	const LlmQ8Unit *x;  /* first row */
-	size_t n_units;      /* units per row and per panel */
-	float *y;            /* first output of the first row */
-	size_t ldy;          /* floats between rows */
-	bool fetch;          /* these panels were not read before */
+	const uint8_t *next; /* the panels that are read after these */
+	size_t ahead; /* bytes that it fetches ahead, into the second cache; 0 = all of its panels */
+	size_t panel; /* bytes from panel to panel */
+	const LlmQ8Unit *x; /* first row */
+	size_t n_units;     /* units per row and per panel */
+	float *y;           /* first output of the first row */
+	size_t ldy;         /* floats between rows */
+	bool fetch;         /* these panels were not read before */
 } QTile;
 
 /* What makes up for the quants' offset: the first value of a block's sum. */
@@ -107,7 +107,7 @@ qtile_minimum(const QTile *t, const LlmDtype type, const int R, const int C, con
 	}
 }
 
-/* What a tile of one panel reads `at` bytes after the panel's begin, in it or in the next. */
+/* What a tile reads `at` bytes after a panel's begin, in that panel or in its successor. */
 VEC_INLINE const uint8_t *
 qtile_ahead(const QTile *t, size_t at)
 {
@@ -117,29 +117,24 @@ qtile_ahead(const QTile *t, size_t at)
 /* Fetch what is ahead of half i of a record: the hardware stops at the end of every 4 KB and keeps too
  * few reads in flight, so that products of few rows would read at half the speed of memory. Far ahead
  * it is the second cache that has room for many lines; from there the first is filled in time. Memory is
- * read faster from nearer than the last cache. Where several panels are read at once, their successors are
- * far ahead. */
+ * read faster from nearer than the last cache. Where many rows read the panels, their successors are far
+ * ahead. */
 VEC_INLINE void
 qtile_fetch(const QTile *t, const LlmDtype type, const int C, const uint8_t *record, int i)
 {
 	const size_t n = llm_panel_record_nbytes(type) / (2 * (size_t) llm_panel_form(type).units);
 	const size_t at = (size_t) (record - t->w) + (size_t) i * n;
+	const bool many = C > 1 && t->ahead == 0;
+	const uint8_t *near = qtile_ahead(t, at + LLM_FETCH_NEAR);
+	const uint8_t *far = many ? t->w + at + (size_t) C * t->panel : qtile_ahead(t, at + t->ahead);
 
-	if (C == 1)
-	{
-		const uint8_t *near = qtile_ahead(t, at + LLM_FETCH_NEAR);
-		const uint8_t *far = qtile_ahead(t, at + t->ahead);
-
-		for (size_t b = 0; b < n; b += 64)
+	for (int c = 0; c < C; c++)
+		for (size_t b = (size_t) c * t->panel; b < (size_t) c * t->panel + n; b += 64)
 		{
-			__builtin_prefetch(near + b);
+			if (!many)
+				__builtin_prefetch(near + b);
 			__builtin_prefetch(far + b, 0, 2);
 		}
-		return;
-	}
-	for (int c = 0; c < C; c++)
-		for (size_t b = 0; b < n; b += 64)
-			__builtin_prefetch(t->w + at + (size_t) (c + C) * t->panel + b, 0, 2);
 }
 
 VEC_INLINE void
@@ -232,15 +227,16 @@ qtile_store(const LlmGemm *g, QTileFn fn, QTile *t, int rows, int32_t n_cols)
 }
 
 /* All rows in nearly equal tiles, panels outermost so that a panel is read from memory once. Two tiles of
- * one panel beat four of two. */
+ * one panel beat four of two; but where n_streams is 2 a single tile reads two panels side by side. */
 static void
-qtile_drive(const LlmGemm *g)
+qtile_drive(const LlmGemm *g, int n_streams)
 {
-	bool wide = g->n_rows > 2 * QTILE_ROWS && qtiles[g->type][1][QTILE_COLS] != NULL;
+	bool has_wide = qtiles[g->type][1][QTILE_COLS] != NULL;
+	bool many = has_wide && g->n_rows > 2 * QTILE_ROWS;
+	bool wide = many || (has_wide && n_streams > 1 && g->n_rows <= QTILE_WIDE_ROWS);
 	int max_rows = wide ? QTILE_WIDE_ROWS : QTILE_ROWS;
 	int n_tiles = (g->n_rows + max_rows - 1) / max_rows;
 	QTile t = {.panel = g->panel_nbytes,
-			   .ahead = g->ahead > 0 ? g->ahead : LLM_FETCH_FAR,
 			   .n_units = (size_t) (g->k + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT};
 
 	for (int32_t p = 0; p < g->n_panels;)
@@ -254,7 +250,10 @@ qtile_drive(const LlmGemm *g)
 			int rows = (int) ((int64_t) g->n_rows * (i + 1) / n_tiles) - r0;
 
 			t.w = g->w + (size_t) p * g->panel_nbytes;
-			t.next = p + cols < g->n_panels || g->next == NULL ? t.w + g->panel_nbytes : g->next;
+			t.ahead = many && cols > 1 ? 0 : g->ahead > 0 ? g->ahead : LLM_FETCH_FAR;
+			t.next = t.w + (size_t) cols * g->panel_nbytes;
+			if (p + cols >= g->n_panels && g->next != NULL)
+				t.next = g->next;
 			t.x = g->q + (size_t) r0 * t.n_units;
 			t.y = g->y + (size_t) r0 * (size_t) g->ldy + (size_t) p * LLM_LANES;
 			t.ldy = (size_t) g->ldy;
