@@ -115,7 +115,7 @@ extern bool llm_workers_take_wake(void);
 extern bool llm_workers_must_yield(void);
 /* It works well: failures are no longer in a row. */
 extern void llm_workers_well(void);
-/* Leave a pause behind at the end: growing with failures, at least a second, with jitter. */
+/* Leave a pause behind at the end: growing with failures, at least a second, with jitter. NULL: none. */
 extern void llm_workers_end_paused(const char *reason);
 /* A delay of the nth failure in a row, 1 and up: 1 s, 2 s, 4 s ... 1 min, half of it at random. */
 extern int llm_workers_backoff_ms(int n);

@@ -39,6 +39,8 @@ LLM_EXPORTS_END
 #define EXPIRING_MS 20   /* the same, while there are more */
 #define GIVE_WAY_MS 1000 /* without a single worker, before another database may try; up to twice */
 
+#define MISSING "extension llm_infer is missing, and answers wait to be written"
+
 /* What has been served. */
 typedef struct Served
 {
@@ -152,8 +154,15 @@ expire(void)
 static bool
 look(LlmJobLane **lanes, int *n, bool *prepared, bool *expiring, long *memo_ms)
 {
+	bool begun;
+
 	MemoryContextReset(turn_cxt);
-	if (!llm_job_process_begin("looking for jobs"))
+	/* Behind DROP EXTENSION, or before a CREATE is committed, what is to be written has nobody else. */
+	if (llm_memo_waits())
+		llm_workers_end_paused(MISSING);
+	begun = llm_job_process_begin("looking for jobs");
+	llm_workers_end_paused(NULL);
+	if (!begun)
 		return false;
 	MemoryContextSwitchTo(turn_cxt);
 	release_lost();

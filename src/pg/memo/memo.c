@@ -17,6 +17,7 @@
 #define USE_MS (3600 * 1000)
 #define RETRY_MS 500    /* while others have the table locked */
 #define FAILED_MS 60000 /* after an error */
+#define AWAITED_MS 60000 /* how long a launcher is started again where the extension is missing */
 
 bool
 llm_memo_enabled(void)
@@ -77,10 +78,23 @@ write_batch(void *arg)
 	*(bool *) arg = llm_memo_table_tidy() || batch.more || evicted > 0;
 }
 
+bool
+llm_memo_waits(void)
+{
+	LlmMemoCounts counts;
+
+	if (!llm_memo_ring_available())
+		return false;
+	llm_memo_ring_counts(&counts);
+	return counts.pending > 0 &&
+		   GetCurrentTimestamp() < TimestampTzPlusMilliseconds(counts.made, AWAITED_MS);
+}
+
 long
 llm_memo_flush(void)
 {
 	static bool again = true;
+	TimestampTz now = GetCurrentTimestamp();
 	LlmMemoCounts counts;
 	ErrorData *error;
 
@@ -89,8 +103,10 @@ llm_memo_flush(void)
 	if (!llm_memo_ring_available())
 		return -1;
 	llm_memo_ring_counts(&counts);
-	if ((counts.pending == 0 && !again) || GetCurrentTimestamp() < counts.paused)
+	if (counts.pending == 0 && !again)
 		return -1;
+	if (now < counts.paused)
+		return counts.pending > 0 ? TimestampDifferenceMilliseconds(now, counts.paused) + 1 : -1;
 	/* The lock comes before the copies: see llm_memo_forget. Only for an answer a launcher stays. */
 	if (!llm_memo_table_lock())
 		return counts.pending > 0 ? RETRY_MS : -1;
@@ -103,7 +119,7 @@ llm_memo_flush(void)
 		memset(&batch, 0, offsetof(LlmMemoBatch, items));
 		evicted = 0;
 		llm_memo_ring_pause(FAILED_MS);
-		return -1;
+		return counts.pending > 0 ? FAILED_MS : -1;
 	}
 	return again ? 1 : counts.pending > 0 ? LLM_MEMO_WAKE_MS : -1;
 }

@@ -446,6 +446,7 @@ llm_memo_ring_counts(LlmMemoCounts *out)
 		out->pending = d->n_pending;
 		out->since = d->since;
 		out->paused = d->paused;
+		out->made = d->made;
 	}
 	LWLockRelease(ring->lock);
 }

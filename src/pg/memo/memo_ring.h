@@ -59,6 +59,7 @@ typedef struct LlmMemoCounts
 	int64 pending; /* now */
 	TimestampTz since;
 	TimestampTz paused; /* its launcher writes nothing before; 0 = it has never been so */
+	TimestampTz made;   /* the last entry */
 } LlmMemoCounts;
 
 extern void llm_memo_ring_counts(LlmMemoCounts *out);
