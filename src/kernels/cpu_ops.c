@@ -16,7 +16,7 @@
 
 #define OWN_ROWS 128 /* of a thread, so many that reading all weights costs it little */
 
-#define ITEM_NBYTES ((size_t) 32 << 10)      /* weights of an item: 2 us from memory */
+#define ITEM_NBYTES ((size_t) 32 << 10)      /* least weights of an item: 2 us from memory */
 #define TAKEN_BY_OTHERS ((uint64_t) 1 << 32) /* see Turn */
 
 /* First item of a thread's share of n. */

@@ -26,7 +26,7 @@ typedef struct QTile
 {
 	const uint8_t *w;    /* first panel */
 	const uint8_t *next; /* the panels that are read after these */
-	size_t ahead; /* bytes that it fetches ahead, into the second cache; 0 = all of its panels */
+	size_t ahead; /* bytes that it fetches ahead, into the second cache; 0 = as far as its panels */
 	size_t panel; /* bytes from panel to panel */
 	const LlmQ8Unit *x; /* first row */
 	size_t n_units;     /* units per row and per panel */

@@ -5,7 +5,7 @@
  * (pg/memo/memo.h). One turn: queue what lost its worker, see which owners have jobs that are due and which
  * enrichments have rows that are, start their workers, those that were served longest ago first, remove
  * expired jobs, write answers that wait in the memo's ring, sleep until something is due. It ends when nothing
- * is queued and no prepared transaction could queue something.
+ * is queued or waits in the ring, and no prepared transaction could queue something.
  */
 #include "postgres.h"
 
@@ -39,7 +39,7 @@ LLM_EXPORTS_END
 #define EXPIRING_MS 20   /* the same, while there are more */
 #define GIVE_WAY_MS 1000 /* without a single worker, before another database may try; up to twice */
 
-#define MISSING "extension llm_infer is missing, and answers wait to be written"
+#define REPLACED "extension llm_infer was dropped, is not committed yet, or is a new one"
 
 /* What has been served. */
 typedef struct Served
@@ -150,19 +150,29 @@ expire(void)
 	return false;
 }
 
+/* Begin a transaction, or end where the extension is not the one that this process has begun with. What the
+ * memo has for it is then another launcher's, a second later. */
+static bool
+begin(void)
+{
+	bool begun;
+
+	if (llm_memo_waits())
+	{
+		llm_workers_well();
+		llm_workers_end_paused(REPLACED);
+	}
+	begun = llm_job_process_begin("looking for jobs");
+	llm_workers_end_paused(NULL);
+	return begun;
+}
+
 /* What the tables say; false when llm.job_queue was locked. In turn_cxt. */
 static bool
 look(LlmJobLane **lanes, int *n, bool *prepared, bool *expiring, long *memo_ms)
 {
-	bool begun;
-
 	MemoryContextReset(turn_cxt);
-	/* Behind DROP EXTENSION, or before a CREATE is committed, what is to be written has nobody else. */
-	if (llm_memo_waits())
-		llm_workers_end_paused(MISSING);
-	begun = llm_job_process_begin("looking for jobs");
-	llm_workers_end_paused(NULL);
-	if (!begun)
+	if (!begin())
 		return false;
 	MemoryContextSwitchTo(turn_cxt);
 	release_lost();

@@ -15,9 +15,10 @@
 /* A use is written down when the last one is so long ago: the order in which entries are removed needs
  * no more, and a hit costs no write. */
 #define USE_MS (3600 * 1000)
-#define RETRY_MS 500    /* while others have the table locked */
-#define FAILED_MS 60000 /* after an error */
-#define AWAITED_MS 60000 /* how long a launcher is started again where the extension is missing */
+#define RETRY_MS 500     /* while others have the table locked */
+#define FAILED_MS 60000  /* after an error */
+#define STAYS_MS 600000  /* how long a launcher stays for what could not be written */
+#define AWAITED_MS 60000 /* how long one is started again where the extension is missing */
 
 bool
 llm_memo_enabled(void)
@@ -78,6 +79,14 @@ write_batch(void *arg)
 	*(bool *) arg = llm_memo_table_tidy() || batch.more || evicted > 0;
 }
 
+/* Something is pending, the last of it not for longer than that. */
+static bool
+waits(const LlmMemoCounts *counts, int ms)
+{
+	return counts->pending > 0 &&
+		   GetCurrentTimestamp() < TimestampTzPlusMilliseconds(counts->made, ms);
+}
+
 bool
 llm_memo_waits(void)
 {
@@ -86,8 +95,7 @@ llm_memo_waits(void)
 	if (!llm_memo_ring_available())
 		return false;
 	llm_memo_ring_counts(&counts);
-	return counts.pending > 0 &&
-		   GetCurrentTimestamp() < TimestampTzPlusMilliseconds(counts.made, AWAITED_MS);
+	return waits(&counts, AWAITED_MS);
 }
 
 long
@@ -106,7 +114,8 @@ llm_memo_flush(void)
 	if (counts.pending == 0 && !again)
 		return -1;
 	if (now < counts.paused)
-		return counts.pending > 0 ? TimestampDifferenceMilliseconds(now, counts.paused) + 1 : -1;
+		return waits(&counts, STAYS_MS) ? TimestampDifferenceMilliseconds(now, counts.paused) + 1
+										: -1;
 	/* The lock comes before the copies: see llm_memo_forget. Only for an answer a launcher stays. */
 	if (!llm_memo_table_lock())
 		return counts.pending > 0 ? RETRY_MS : -1;
@@ -119,7 +128,7 @@ llm_memo_flush(void)
 		memset(&batch, 0, offsetof(LlmMemoBatch, items));
 		evicted = 0;
 		llm_memo_ring_pause(FAILED_MS);
-		return counts.pending > 0 ? FAILED_MS : -1;
+		return waits(&counts, STAYS_MS) ? FAILED_MS : -1;
 	}
 	return again ? 1 : counts.pending > 0 ? LLM_MEMO_WAKE_MS : -1;
 }

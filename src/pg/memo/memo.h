@@ -42,13 +42,13 @@ extern void llm_memo_keep(const LlmMemoKey *key, Oid server, Oid role, const Llm
 /* True when answers may be looked up and kept by this process now: the setting, the preload. */
 extern bool llm_memo_enabled(void);
 
-/* True when answers of the last minute are not written yet. For a launcher that finds no extension, which
- * may be about to be there again: those answers would have nobody. */
+/* True when something is not written yet, and the last of it is at most a minute old. For a launcher that finds
+ * no extension, which may be about to be there again: nobody else would write it. */
 extern bool llm_memo_waits(void);
 /* The launcher's turn: write what is in the ring for this database, note uses, remove the least recently
  * used beyond the limit. In a transaction with a snapshot. When it wants to be called again, in ms; -1 =
  * not before the launcher is woken. An error is logged and costs a minute; answers that wait for that keep
- * the launcher. */
+ * the launcher, for ten minutes after the last one. */
 extern long llm_memo_flush(void);
 /* That transaction is committed: what it wrote may be overwritten in the ring. */
 extern void llm_memo_flushed(void);
