@@ -98,13 +98,13 @@ def batch_bounds(r):
 
 def fraction_bounds(r):
     for kind, least, aim in (('q8_0', .88, .97), ('q4_0', .8, .92)):
-        file, name = f'random1b-{kind}', 'decode 1 at 0'
-        for text, key, limit, bounds in (
-                (f'decode, batch 1, 1.1B {kind.upper()}, of reads of as many bytes as its weights', 'weights_fraction',
-                 r.limit('read_bandwidth_weights', file), (least, aim)),
-                (f'the same, 1.1B {kind.upper()}, of reads of 256 MiB', 'bandwidth_fraction', r.limit('read_bandwidth', 'random1b'), (None, None))):
-            yield Bound(text, *bounds, with_note(r.fraction(file, name, key), f'of {limit / 1e9:.1f} GB/s' + with_int8(
-                r.fraction(file, name, key, ours=KV8))), percent)
+        yield Bound(f'decode, batch 1, 1.1B {kind.upper()}, of the read bandwidth', least, aim,
+                    with_note(r.fraction(f'random1b-{kind}', 'decode 1 at 0', 'bandwidth_fraction'),
+                              f"of {r.limit('read_bandwidth', 'random1b') / 1e9:.1f} GB/s" + with_int8(
+                                  r.fraction(f'random1b-{kind}', 'decode 1 at 0', 'bandwidth_fraction', ours=KV8))), percent)
+        yield Bound(f'the same, 1.1B {kind.upper()}, of reads of as many bytes as its weights', None, None,
+                    with_note(r.fraction(f'random1b-{kind}', 'decode 1 at 0', 'weights_fraction'),
+                              f"of {r.limit('read_bandwidth_weights', f'random1b-{kind}') / 1e9:.1f} GB/s"), percent)
     vnni, amx = r.limit('int8_ops'), r.limit('amx_ops')
     for kind in ('q8_0', 'q4_0', 'q4_k'):
         figure, other = (r.fraction(f'random1b-{kind}', 'prefill 512', 'int8_fraction', ours=engine) for engine in OWN)

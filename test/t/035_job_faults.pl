@@ -67,7 +67,7 @@ sub worker { return llm_wait_for(sub { one(q{SELECT pid FROM llm.job_workers WHE
 {
 	my $first = one(q{SELECT min(i) FROM llm_job_submit(array_fill('@delay=300 late'::text, ARRAY[300]), options => '{"timeout": 20, "max_attempts": 1000}') i});
 	ok(llm_wait_for(sub { one("SELECT count(*) > 200 FROM llm.jobs WHERE id >= $first AND attempts > 1") eq 't' }), '300 jobs fail again and again');
-	is(one("SELECT llm_job_wait($_, '15 s')"), 'done', 'a new one is served') foreach map { one(q{SELECT llm_job_submit('new')}) } 1 .. 3;
+	is(one("SELECT llm_job_wait($_, '5 s')"), 'done', 'a new one is served') foreach map { one(q{SELECT llm_job_submit('new')}) } 1 .. 3;
 	is(one("SELECT count(llm_job_cancel(id)) FROM llm.jobs WHERE id >= $first AND finished IS NULL"), '300', 'beside them');
 }
 
