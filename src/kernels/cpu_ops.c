@@ -295,10 +295,8 @@ gate_units(const LlmCpuDevice *dev, const LlmCpuOp *op, LlmLinearInput *in, int3
 	int32_t ldy = 2 * n_units * LLM_Q8_UNIT;
 	float *up = y + n_units * LLM_Q8_UNIT;
 
-	in->next = llm_linear_panel(l, l->parts[1].first_panel + begin);
-	llm_linear_part_run(dev->kernels, l, 0, in, begin, end, y, ldy);
 	in->next = next;
-	llm_linear_part_run(dev->kernels, l, 1, in, begin, end, up, ldy);
+	llm_linear_gate_run(dev->kernels, l, in, begin, end, y, up, ldy);
 	for (int32_t i = 0; i < in->n_rows; i++)
 		gate_row(dev, op->out, r + i, u * LLM_Q8_UNIT, n_units, y + (size_t) i * (size_t) ldy,
 				 up + (size_t) i * (size_t) ldy);

@@ -31,7 +31,7 @@
 /* Bytes that reads in order fetch ahead (qgemm_tile.h): into the first cache; into the second from
  * the last one; into the second from memory. */
 #define LLM_FETCH_NEAR 1536
-#define LLM_FETCH_FAR 8192
+#define LLM_FETCH_FAR 6144
 #define LLM_FETCH_MEMORY 4096
 
 #define LLM_GEMM_FEW_ROWS 24 /* rows of products that are bound by reading the weights */
@@ -69,7 +69,8 @@ llm_q8_tile_set(LlmQ8Tile *t, int row, const LlmQ8Unit *u)
 	}
 }
 
-/* A product of some rows with some adjacent panels of one part. */
+/* A product of some rows with some adjacent panels of one part; or, for few rows and where n_streams is 2,
+ * with those of two parts of one type, of which a panel of each is read side by side. */
 typedef struct LlmGemm
 {
 	LlmDtype type;
@@ -77,6 +78,8 @@ typedef struct LlmGemm
 	const uint8_t *next; /* weights that the thread will read afterwards, to fetch early; or NULL */
 	size_t ahead;        /* bytes that it fetches ahead, into the second cache; 0 = LLM_FETCH_FAR */
 	size_t panel_nbytes; /* bytes from panel to panel */
+	ptrdiff_t twin;      /* bytes from a panel to the other part's, without padding; 0 = one part */
+	int32_t twin_col;    /* floats from its outputs to those of the other part's */
 	int32_t k;           /* inputs */
 	int32_t n_panels;
 	int32_t n_cols; /* outputs wanted; <= 16 * n_panels, the rest of the last panel is padding */

@@ -10,6 +10,11 @@
 
 #define CHUNK_NBYTES ((size_t) 16 << 20)
 
+/* Two parts are read side by side (LlmGemm.twin): the second begins so far into its 4 KB from where the first
+ * begins in its, so that the lines that are read together do not meet in one set of the first cache. */
+#define PART_PAGE ((size_t) 4096)
+#define PART_SKEW ((size_t) 1536)
+
 typedef struct LlmWeightChunk
 {
 	struct LlmWeightChunk *next;
@@ -139,7 +144,9 @@ part_create(LlmWeightStore *store, LlmPool *pool, LlmLinear *l, const LlmWeightV
 	part->first_panel = l->n_panels;
 	part->panel_nbytes = llm_panel_nbytes(w->type, w->cols);
 	nbytes = (size_t) part->n_panels * part->panel_nbytes;
-	part->w = store_alloc(store, nbytes);
+	part->w = store_alloc(store, nbytes + (l->n_parts > 0 ? PART_PAGE : 0));
+	if (part->w != NULL && l->n_parts > 0)
+		part->w += ((uintptr_t) l->parts[0].w + PART_SKEW - (uintptr_t) part->w) % PART_PAGE;
 	if (part->w == NULL)
 		return llm_error_set(err, LLM_E_MEMORY, "out of memory: %zu bytes for weight \"%s\"",
 							 nbytes, w->name);
@@ -218,31 +225,36 @@ llm_linear_share(const LlmLinear *l, int tid, int n_threads)
 	return (int32_t) ((int64_t) l->n_panels * tid / n_threads);
 }
 
-void
-llm_linear_part_run(const LlmKernels *kernels, const LlmLinear *l, int part_index,
-					const LlmLinearInput *in, int32_t begin, int32_t end, float *y, int32_t ldy)
+static void
+gemm_run(const LlmKernels *kernels, const LlmGemm *g)
 {
-	const LlmLinearPart *part = &l->parts[part_index];
-	LlmGemm g = {.type = part->type,
-				 .w = part->w + (size_t) begin * part->panel_nbytes,
-				 .next = in->next,
-				 .ahead = in->ahead,
-				 .panel_nbytes = part->panel_nbytes,
-				 .k = l->k,
-				 .n_panels = end - begin,
-				 .n_cols = (end < part->n_panels ? end * LLM_LANES : part->n) - begin * LLM_LANES,
-				 .n_rows = in->n_rows,
-				 .q = in->q,
-				 .tiles = in->tiles,
-				 .x = in->x,
-				 .ldx = in->ldx,
-				 .ldy = ldy,
-				 .y = y};
-
-	if (llm_dtype_info((uint32_t) part->type)->block == 1)
-		kernels->gemm_float(&g);
+	if (llm_dtype_info((uint32_t) g->type)->block == 1)
+		kernels->gemm_float(g);
 	else
-		kernels->gemm_quant(&g);
+		kernels->gemm_quant(g);
+}
+
+/* Panels begin..end of a part; y is the first column of panel `begin`. */
+static LlmGemm
+part_gemm(const LlmLinear *l, const LlmLinearPart *part, const LlmLinearInput *in, int32_t begin,
+		  int32_t end, float *y, int32_t ldy)
+{
+	return (LlmGemm){.type = part->type,
+					 .w = part->w + (size_t) begin * part->panel_nbytes,
+					 .next = in->next,
+					 .ahead = in->ahead,
+					 .panel_nbytes = part->panel_nbytes,
+					 .k = l->k,
+					 .n_panels = end - begin,
+					 .n_cols =
+						 (end < part->n_panels ? end * LLM_LANES : part->n) - begin * LLM_LANES,
+					 .n_rows = in->n_rows,
+					 .q = in->q,
+					 .tiles = in->tiles,
+					 .x = in->x,
+					 .ldx = in->ldx,
+					 .ldy = ldy,
+					 .y = y};
 }
 
 void
@@ -257,7 +269,31 @@ llm_linear_run(const LlmKernels *kernels, const LlmLinear *l, const LlmLinearInp
 
 		p1 = p1 < part->n_panels ? p1 : part->n_panels;
 		if (p0 < p1)
-			llm_linear_part_run(kernels, l, i, in, p0, p1, y + part->first_col + p0 * LLM_LANES,
-								ldy);
+		{
+			LlmGemm g = part_gemm(l, part, in, p0, p1, y + part->first_col + p0 * LLM_LANES, ldy);
+
+			gemm_run(kernels, &g);
+		}
 	}
+}
+
+void
+llm_linear_gate_run(const LlmKernels *kernels, const LlmLinear *l, const LlmLinearInput *in,
+					int32_t begin, int32_t end, float *gate, float *up, int32_t ldy)
+{
+	const LlmLinearPart *part = l->parts;
+	LlmGemm g = part_gemm(l, &part[0], in, begin, end, gate, ldy);
+	LlmGemm u = part_gemm(l, &part[1], in, begin, end, up, ldy);
+
+	if (kernels->n_streams > 1 && in->n_rows <= LLM_GEMM_FEW_ROWS && part[0].type == part[1].type &&
+		l->forms == LLM_ACT_Q8)
+	{
+		g.twin = u.w - g.w;
+		g.twin_col = (int32_t) (up - gate);
+		kernels->gemm_quant(&g);
+		return;
+	}
+	g.next = u.w;
+	gemm_run(kernels, &g);
+	gemm_run(kernels, &u);
 }

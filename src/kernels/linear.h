@@ -80,9 +80,9 @@ const uint8_t *llm_linear_panel(const LlmLinear *l, int32_t panel);
 /* y[m][ldy] = x W^T for panels begin..end, counted over all parts; y is column 0 of the linear. */
 void llm_linear_run(const LlmKernels *kernels, const LlmLinear *l, const LlmLinearInput *in,
 					int32_t begin, int32_t end, float *y, int32_t ldy);
-/* The same for panels of one part; y is the first column of panel `begin`. */
-void llm_linear_part_run(const LlmKernels *kernels, const LlmLinear *l, int part_index,
-						 const LlmLinearInput *in, int32_t begin, int32_t end, float *y,
-						 int32_t ldy);
+/* The same for panels begin..end of both parts of a linear of gate and up, of which none has padding: gate
+ * and up are the first columns of panel `begin`, in rows of one array. */
+void llm_linear_gate_run(const LlmKernels *kernels, const LlmLinear *l, const LlmLinearInput *in,
+						 int32_t begin, int32_t end, float *gate, float *up, int32_t ldy);
 
 #endif

@@ -136,13 +136,14 @@ dot_small(const int R, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDtype type, cons
 
 VEC_INLINE void
 qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDtype type,
-		  const uint8_t *w, size_t panel, const int8_t *x, size_t ldx, const int j0, const int j1)
+		  const uint8_t *w, ptrdiff_t apart, const int8_t *x, size_t ldx, const int j0,
+		  const int j1)
 {
 	const int bits = llm_panel_form(type).bits;
 	const int step = bits == 4 ? 8 : bits == 5 ? 4 : 2;
 
 	(void) C;
-	(void) panel;
+	(void) apart;
 	if (bits == 8)
 	{
 		dot_bytes(R, sum, w, x, ldx);

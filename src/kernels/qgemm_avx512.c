@@ -44,7 +44,8 @@ qtile_start(const LlmDtype type, int32_t v)
 
 VEC_INLINE void
 qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDtype type,
-		  const uint8_t *w, size_t panel, const int8_t *x, size_t ldx, const int j0, const int j1)
+		  const uint8_t *w, ptrdiff_t apart, const int8_t *x, size_t ldx, const int j0,
+		  const int j1)
 {
 	VEC_UNROLL
 	for (int j = j0; j < j1; j++)
@@ -53,7 +54,7 @@ qtile_dot(const int R, const int C, vi sum[QTILE_ROWS][QTILE_COLS], const LlmDty
 
 		VEC_UNROLL
 		for (int c = 0; c < C; c++)
-			v[c] = unpack_weights(type, w + (size_t) c * panel, j);
+			v[c] = unpack_weights(type, w + c * apart, j);
 		VEC_UNROLL
 		for (int r = 0; r < R; r++)
 		{

@@ -27,11 +27,13 @@ typedef struct QTile
 	const uint8_t *w;    /* first panel */
 	const uint8_t *next; /* the panels that are read after these */
 	size_t ahead; /* bytes that it fetches ahead, into the second cache; 0 = as far as its panels */
-	size_t panel; /* bytes from panel to panel */
+	size_t panel; /* bytes of one */
+	ptrdiff_t apart;    /* bytes from panel to panel */
 	const LlmQ8Unit *x; /* first row */
 	size_t n_units;     /* units per row and per panel */
 	float *y;           /* first output of the first row */
 	size_t ldy;         /* floats between rows */
+	size_t col;         /* floats from the outputs of a panel to those of the next */
 	bool fetch;         /* these panels were not read before */
 } QTile;
 
@@ -48,13 +50,70 @@ qtile_correction(const LlmDtype type, const LlmQ8Unit *x, const int half, const 
 	return b == 0 ? x->corr_low[half] : x->corr[half] - x->corr_low[half];
 }
 
-/* Fold block b of one half: 32 K, or half of them. */
+/* What a tile fetches while it reads one unit: the bytes of another, line by line, of each panel. */
+typedef struct QFetch
+{
+	const uint8_t *near; /* into the first cache; NULL = nothing */
+	const uint8_t *far;  /* into the second; NULL = nothing, and none into the first */
+} QFetch;
+
+/* What a tile reads `at` bytes after a panel's begin, in that panel or in its successor. */
+VEC_INLINE const uint8_t *
+qtile_ahead(const QTile *t, size_t at)
+{
+	return at < t->panel ? t->w + at : t->next + (at - t->panel);
+}
+
+/* What is ahead of the unit `at` bytes after a panel's begin: the hardware stops at the end of every 4 KB
+ * and keeps too few reads in flight, so that products of few rows would read at half the speed of memory.
+ * Far ahead it is the second cache that has room for many lines; from there the first is filled in time.
+ * Memory is read faster from nearer than the last cache. Where many rows read the panels, their successors
+ * are far ahead. */
+VEC_INLINE QFetch
+qtile_fetch_begin(const QTile *t, const int C, size_t at)
+{
+	if (!t->fetch)
+		return (QFetch){NULL, NULL};
+	if (C > 1 && t->ahead == 0)
+		return (QFetch){NULL, t->w + at + C * t->apart};
+	return (QFetch){qtile_ahead(t, at + LLM_FETCH_NEAR), qtile_ahead(t, at + t->ahead)};
+}
+
+/* Fetch the lines that fall to groups j0 .. j1 of the 16 of a unit. */
+VEC_INLINE void
+qtile_fetch(const QTile *t, const LlmDtype type, const int C, const QFetch *f, const int j0,
+			const int j1)
+{
+	const int unit = (int) llm_panel_record_nbytes(type) / llm_panel_form(type).units;
+	const int lines = (unit + 63) / 64;
+
+	if (f->far == NULL)
+		return;
+	VEC_UNROLL
+	for (int line = lines * j0 / 16; line < lines * j1 / 16; line++)
+	{
+		VEC_UNROLL
+		for (int c = 0; c < C; c++)
+		{
+			ptrdiff_t at = c * t->apart + line * 64;
+
+			if (f->near != NULL)
+				__builtin_prefetch(f->near + at);
+			__builtin_prefetch(f->far + at, 0, 2);
+		}
+	}
+}
+
+/* Fold block b of one half: 32 K, or half of them. Two panels are fetched line by line between their
+ * products, since lines that are asked for all at once wait for each other; one panel leaves the reads in
+ * flight room enough. */
 VEC_INLINE void
 qtile_block(const QTile *t, const LlmDtype type, const int R, const int C, const uint8_t *record,
-			int i, const int half, const int b, const LlmQ8Unit *x, vf acc[QTILE_ROWS][QTILE_COLS])
+			int i, const int half, const int b, const QFetch *f, const LlmQ8Unit *x,
+			vf acc[QTILE_ROWS][QTILE_COLS])
 {
 	const LlmPanelForm form = llm_panel_form(type);
-	const int n = 8 / form.blocks; /* k groups */
+	const int n = 8 / form.blocks, step = C > 1 ? 1 : n; /* k groups */
 	const uint8_t *quants =
 		record + llm_panel_head_nbytes(type) + (size_t) i * llm_panel_half_nbytes(type);
 	vi sum[QTILE_ROWS][QTILE_COLS];
@@ -70,11 +129,16 @@ qtile_block(const QTile *t, const LlmDtype type, const int R, const int C, const
 		for (int c = 0; c < C; c++)
 			sum[r][c] = start;
 	}
-	qtile_dot(R, C, sum, type, quants, t->panel, x->q + half * 32, t->n_units * sizeof(*x), b * n,
-			  b * n + n);
+	VEC_UNROLL
+	for (int j = b * n; j < b * n + n; j += step)
+	{
+		qtile_fetch(t, type, C, f, half * 8 + j, half * 8 + j + step);
+		qtile_dot(R, C, sum, type, quants, t->apart, x->q + half * 32, t->n_units * sizeof(*x), j,
+				  j + step);
+	}
 	VEC_UNROLL
 	for (int c = 0; c < C; c++)
-		d[c] = panel_scale(type, record + (size_t) c * t->panel, i * form.blocks + b);
+		d[c] = panel_scale(type, record + c * t->apart, i * form.blocks + b);
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
 	{
@@ -95,7 +159,7 @@ qtile_minimum(const QTile *t, const LlmDtype type, const int R, const int C, con
 
 	VEC_UNROLL
 	for (int c = 0; c < C; c++)
-		m[c] = panel_minimum(type, record + (size_t) c * t->panel, i);
+		m[c] = panel_minimum(type, record + c * t->apart, i);
 	VEC_UNROLL
 	for (int r = 0; r < R; r++)
 	{
@@ -107,41 +171,11 @@ qtile_minimum(const QTile *t, const LlmDtype type, const int R, const int C, con
 	}
 }
 
-/* What a tile reads `at` bytes after a panel's begin, in that panel or in its successor. */
-VEC_INLINE const uint8_t *
-qtile_ahead(const QTile *t, size_t at)
-{
-	return at < t->panel ? t->w + at : t->next + (at - t->panel);
-}
-
-/* Fetch what is ahead of half i of a record: the hardware stops at the end of every 4 KB and keeps too
- * few reads in flight, so that products of few rows would read at half the speed of memory. Far ahead
- * it is the second cache that has room for many lines; from there the first is filled in time. Memory is
- * read faster from nearer than the last cache. Where many rows read the panels, their successors are far
- * ahead. */
-VEC_INLINE void
-qtile_fetch(const QTile *t, const LlmDtype type, const int C, const uint8_t *record, int i)
-{
-	const size_t n = llm_panel_record_nbytes(type) / (2 * (size_t) llm_panel_form(type).units);
-	const size_t at = (size_t) (record - t->w) + (size_t) i * n;
-	const bool many = C > 1 && t->ahead == 0;
-	const uint8_t *near = qtile_ahead(t, at + LLM_FETCH_NEAR);
-	const uint8_t *far = many ? t->w + at + (size_t) C * t->panel : qtile_ahead(t, at + t->ahead);
-
-	for (int c = 0; c < C; c++)
-		for (size_t b = (size_t) c * t->panel; b < (size_t) c * t->panel + n; b += 64)
-		{
-			if (!many)
-				__builtin_prefetch(near + b);
-			__builtin_prefetch(far + b, 0, 2);
-		}
-}
-
 VEC_INLINE void
 qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 {
 	const LlmPanelForm form = llm_panel_form(type);
-	const size_t units = (size_t) form.units;
+	const size_t units = (size_t) form.units, unit = llm_panel_record_nbytes(type) / units;
 	const uint8_t *record = t->w;
 	const LlmQ8Unit *x = t->x;
 	vf acc[QTILE_ROWS][QTILE_COLS];
@@ -155,16 +189,16 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 	}
 	for (size_t u = 0; u < t->n_units; u++, x++)
 	{
+		QFetch f = qtile_fetch_begin(t, C, u * unit);
+
 		VEC_UNROLL
 		for (int half = 0; half < 2; half++)
 		{
 			int i = (int) (u % units) * 2 + half;
 
-			if (t->fetch)
-				qtile_fetch(t, type, C, record, i);
 			VEC_UNROLL
 			for (int b = 0; b < form.blocks; b++)
-				qtile_block(t, type, R, C, record, i, half, b, x, acc);
+				qtile_block(t, type, R, C, record, i, half, b, &f, x, acc);
 			if (form.minimum)
 				qtile_minimum(t, type, R, C, record, i, half, x, acc);
 		}
@@ -176,7 +210,7 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 	{
 		VEC_UNROLL
 		for (int c = 0; c < C; c++)
-			vf_store(t->y + (size_t) r * t->ldy + c * 16, acc[r][c]);
+			vf_store(t->y + (size_t) r * t->ldy + (size_t) c * t->col, acc[r][c]);
 	}
 }
 
@@ -227,21 +261,25 @@ qtile_store(const LlmGemm *g, QTileFn fn, QTile *t, int rows, int32_t n_cols)
 }
 
 /* All rows in nearly equal tiles, panels outermost so that a panel is read from memory once. Two tiles of
- * one panel beat four of two; but where n_streams is 2 a single tile reads two panels side by side. */
+ * one panel beat four of two; but where n_streams is 2 a single tile reads two panels side by side: those
+ * of two parts, each of them in order, or else neighbours. */
 static void
 qtile_drive(const LlmGemm *g, int n_streams)
 {
 	bool has_wide = qtiles[g->type][1][QTILE_COLS] != NULL;
 	bool many = has_wide && g->n_rows > 2 * QTILE_ROWS;
 	bool wide = many || (has_wide && n_streams > 1 && g->n_rows <= QTILE_WIDE_ROWS);
+	bool twins = wide && g->twin != 0;
 	int max_rows = wide ? QTILE_WIDE_ROWS : QTILE_ROWS;
 	int n_tiles = (g->n_rows + max_rows - 1) / max_rows;
 	QTile t = {.panel = g->panel_nbytes,
+			   .apart = twins ? g->twin : (ptrdiff_t) g->panel_nbytes,
 			   .n_units = (size_t) (g->k + LLM_Q8_UNIT - 1) / LLM_Q8_UNIT};
 
 	for (int32_t p = 0; p < g->n_panels;)
 	{
-		int cols = wide && g->n_panels - p >= QTILE_COLS ? QTILE_COLS : 1;
+		int step = wide && !twins && g->n_panels - p >= QTILE_COLS ? QTILE_COLS : 1;
+		int cols = twins ? 2 : step;
 		int32_t left = g->n_cols - p * LLM_LANES;
 
 		for (int i = 0; i < n_tiles; i++)
@@ -251,17 +289,27 @@ qtile_drive(const LlmGemm *g, int n_streams)
 
 			t.w = g->w + (size_t) p * g->panel_nbytes;
 			t.ahead = many && cols > 1 ? 0 : g->ahead > 0 ? g->ahead : LLM_FETCH_FAR;
-			t.next = t.w + (size_t) cols * g->panel_nbytes;
-			if (p + cols >= g->n_panels && g->next != NULL)
+			t.next = t.w + (size_t) step * g->panel_nbytes;
+			if (p + step >= g->n_panels && g->next != NULL)
 				t.next = g->next;
 			t.x = g->q + (size_t) r0 * t.n_units;
 			t.y = g->y + (size_t) r0 * (size_t) g->ldy + (size_t) p * LLM_LANES;
 			t.ldy = (size_t) g->ldy;
+			t.col = twins ? (size_t) g->twin_col : LLM_LANES;
 			t.fetch = i == 0;
 			qtile_store(g, qtiles[g->type][rows][cols], &t, rows,
-						left < cols * LLM_LANES ? left : cols * LLM_LANES);
+						left < step * LLM_LANES ? left : step * LLM_LANES);
 		}
-		p += cols;
+		p += step;
+	}
+	if (g->twin != 0 && !twins)
+	{
+		LlmGemm other = *g;
+
+		other.twin = 0;
+		other.w += g->twin;
+		other.y += g->twin_col;
+		qtile_drive(&other, n_streams);
 	}
 }
 
