@@ -64,19 +64,28 @@ qtile_ahead(const QTile *t, size_t at)
 	return at < t->panel ? t->w + at : t->next + (at - t->panel);
 }
 
+PANEL_CONST size_t
+qtile_unit_nbytes(const LlmDtype type)
+{
+	return llm_panel_record_nbytes(type) / (size_t) llm_panel_form(type).units;
+}
+
 /* What is ahead of the unit `at` bytes after a panel's begin: the hardware stops at the end of every 4 KB
  * and keeps too few reads in flight, so that products of few rows would read at half the speed of memory.
  * Far ahead it is the second cache that has room for many lines; from there the first is filled in time.
  * Memory is read faster from nearer than the last cache. Where many rows read the panels, their successors
- * are far ahead. */
+ * are far ahead. It is whole units ahead, so that none lies across the end of a panel. */
 VEC_INLINE QFetch
-qtile_fetch_begin(const QTile *t, const int C, size_t at)
+qtile_fetch_begin(const QTile *t, const LlmDtype type, const int C, size_t at)
 {
+	const size_t unit = qtile_unit_nbytes(type);
+
 	if (!t->fetch)
 		return (QFetch){NULL, NULL};
 	if (C > 1 && t->ahead == 0)
 		return (QFetch){NULL, t->w + at + C * t->apart};
-	return (QFetch){qtile_ahead(t, at + LLM_FETCH_NEAR), qtile_ahead(t, at + t->ahead)};
+	return (QFetch){qtile_ahead(t, at + (LLM_FETCH_NEAR + unit - 1) / unit * unit),
+					qtile_ahead(t, at + (t->ahead + unit / 2) / unit * unit)};
 }
 
 /* Fetch the lines that fall to groups j0 .. j1 of the 16 of a unit. */
@@ -84,8 +93,7 @@ VEC_INLINE void
 qtile_fetch(const QTile *t, const LlmDtype type, const int C, const QFetch *f, const int j0,
 			const int j1)
 {
-	const int unit = (int) llm_panel_record_nbytes(type) / llm_panel_form(type).units;
-	const int lines = (unit + 63) / 64;
+	const int lines = (int) (qtile_unit_nbytes(type) + 63) / 64;
 
 	if (f->far == NULL)
 		return;
@@ -175,7 +183,7 @@ VEC_INLINE void
 qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 {
 	const LlmPanelForm form = llm_panel_form(type);
-	const size_t units = (size_t) form.units, unit = llm_panel_record_nbytes(type) / units;
+	const size_t units = (size_t) form.units, unit = qtile_unit_nbytes(type);
 	const uint8_t *record = t->w;
 	const LlmQ8Unit *x = t->x;
 	vf acc[QTILE_ROWS][QTILE_COLS];
@@ -189,7 +197,7 @@ qtile_run(const QTile *t, const LlmDtype type, const int R, const int C)
 	}
 	for (size_t u = 0; u < t->n_units; u++, x++)
 	{
-		QFetch f = qtile_fetch_begin(t, C, u * unit);
+		QFetch f = qtile_fetch_begin(t, type, C, u * unit);
 
 		VEC_UNROLL
 		for (int half = 0; half < 2; half++)
