@@ -38,6 +38,7 @@ static Oid my_database = InvalidOid; /* of this process's entry */
 static Oid my_role = InvalidOid;
 static int64 my_task = 0;
 static bool connected = false;
+static bool wake_taken = false;         /* and nothing was looked at since */
 static const char *pause_reason = NULL; /* to leave behind; memory of the process */
 
 Size
@@ -154,15 +155,17 @@ set_latch(const LlmWorker *w)
 		SetLatch(&ProcGlobal->allProcs[w->proc].procLatch);
 }
 
-static void
+/* The launcher, which is wanted when there is none. False when the table is full. */
+static bool
 wake_launcher(Oid database)
 {
 	LlmWorker *w = find_launcher(database);
 
 	if (w == NULL)
-		return;
+		return enter(database, InvalidOid, 0) != NULL;
 	w->woken = true;
 	set_latch(w);
+	return true;
 }
 
 /* A process that was registered and has never been seen. */
@@ -190,10 +193,8 @@ llm_workers_wake(Oid database, Oid role, int64 task)
 		w->woken = true;
 		set_latch(w);
 	}
-	if (!runs && find_launcher(database) == NULL)
-		room = enter(database, InvalidOid, 0) != NULL;
-	else if (!runs)
-		wake_launcher(database);
+	if (!runs)
+		room = wake_launcher(database);
 	LWLockRelease(table->lock);
 	if (!runs)
 		llm_shmem_wake_supervisor();
@@ -558,27 +559,29 @@ give_up(LlmWorker *w, bool badly)
 		w->failures++;
 		pause_for(w, reason, Max(llm_workers_backoff_ms(w->failures), 1000));
 	}
-	else if (is_launcher && w->woken)
+	else if (is_launcher && (w->woken || wake_taken))
 		set_state(w, LLM_WORKER_WANTED, "");
 	else
 		drop(w);
 }
 
-/* before_shmem_exit */
+/* before_shmem_exit. A worker that ends leaves its wakes to a launcher, and a launcher to the next one: both
+ * end with their extension, and what woke them may be of a new one. */
 static void
 detach(int code, Datum arg)
 {
 	LlmWorker *w;
+	bool held; /* its database may be, and then no launcher may begin */
 
 	LWLockAcquire(table->lock, LW_EXCLUSIVE);
 	w = find_mine();
+	held = w != NULL && w->state == LLM_WORKER_PAUSED;
 	if (w != NULL && w->pid == MyProcPid)
 		give_up(w, code != 0);
-	if (OidIsValid(my_role))
-		wake_launcher(my_database);
+	if (OidIsValid(my_role) && (!held || find_launcher(my_database) != NULL))
+		(void) wake_launcher(my_database);
 	LWLockRelease(table->lock);
-	if (!OidIsValid(my_role))
-		llm_shmem_wake_supervisor();
+	llm_shmem_wake_supervisor();
 }
 
 void
@@ -626,6 +629,7 @@ llm_workers_take_wake(void)
 	if (w != NULL)
 		w->woken = false;
 	LWLockRelease(table->lock);
+	wake_taken = wake_taken || woken;
 	return woken;
 }
 
@@ -665,6 +669,7 @@ llm_workers_well(void)
 	if (w != NULL)
 		w->failures = 0;
 	LWLockRelease(table->lock);
+	wake_taken = false;
 }
 
 void

@@ -168,6 +168,10 @@ like(one(q{LISTEN llm_jobs; SELECT llm_job_submit('x') AS id \gset
 	ok(idle(), 'and its workers are gone');
 	llm_extension($node, 'work');
 	is(wait_state(submit('x', 'work'), 'work'), 'done', 'CREATE EXTENSION again');
+	# The processes of the old one are still there, idle, and end as they see what was committed.
+	$node->safe_psql('work', q{BEGIN; DROP EXTENSION llm_infer CASCADE; CREATE EXTENSION llm_infer;
+		SELECT llm_model_register('echo', 'echo:'); SELECT llm_job_submit('x', 'echo'); COMMIT});
+	ok(llm_wait_for(sub { one('SELECT state FROM llm.jobs', 'work') eq 'done' }), 'a job that a new extension begins with, which nobody waits for');
 	$node->safe_psql($db, 'CREATE DATABASE stranger');
 	$node->safe_psql('stranger', 'CREATE SCHEMA llm');
 	$node->safe_psql($db, 'DROP DATABASE work');
