@@ -154,6 +154,7 @@ class Ours:
             self.limits['disturbed'] = True
         for point, phase in zip(group.points(), report['phases'], strict=True):
             more = {key: phase[key] for key in ('bandwidth_fraction', 'weights_fraction', 'int8_fraction', 'roofline_fraction')}
+            more['median_bandwidth_fraction'] = phase['bandwidth_fraction'] * report['read_bandwidth'] / report['read_bandwidth_median']
             yield point, phase['tokens_per_second'], more
 
     def start(self):
